@@ -1,0 +1,1 @@
+//! The profile in the formats of other tools.

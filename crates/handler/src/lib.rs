@@ -1,0 +1,1 @@
+//! Programs on perf events: stub, slots, built-in handlers, counters.

@@ -1,0 +1,1 @@
+//! The timeline of kernel text: which code was at an address at a time.

@@ -1,0 +1,1 @@
+//! What perf records and perf.data files are: decode, encode, container, features.

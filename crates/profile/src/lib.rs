@@ -1,0 +1,1 @@
+//! Replay of records in time order, and the aggregated profile.

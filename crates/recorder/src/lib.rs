@@ -1,0 +1,1 @@
+//! The live session: opens events, runs passes, writes the recording.

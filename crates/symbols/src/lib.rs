@@ -1,0 +1,1 @@
+//! Names for addresses: kernel, user, JIT maps.

@@ -1,0 +1,2 @@
+//! Jobs for developers.
+fn main() {}
