@@ -1,0 +1,103 @@
+//! The options of `record`, as the user types them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::ArgAction;
+
+/// What `record` was asked to do.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Without -a, -C, -p, -t or a command the whole machine is recorded until ctrl-C.")]
+pub(crate) struct RecordArgs {
+    /// Event to sample, as perf names it; may be repeated or a list: cpu-clock, page-faults, sched:sched_switch, mem:ADDR:w
+    #[arg(short = 'e', long = "event", value_name = "EVENT", action = ArgAction::Append)]
+    pub(crate) events: Vec<String>,
+    /// Samples a second for each CPU, or "max"
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "4000", conflicts_with = "count")]
+    pub(crate) freq: String,
+    /// One sample every N events
+    #[arg(short = 'c', long = "count", value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Record every CPU
+    #[arg(short = 'a', long = "all-cpus")]
+    pub(crate) all_cpus: bool,
+    /// Record only these CPUs: 0,2-3
+    #[arg(short = 'C', long = "cpu", value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
+    /// Record these processes and the threads they start
+    #[arg(short = 'p', long = "pid", value_name = "LIST")]
+    pub(crate) pids: Option<String>,
+    /// Record these threads
+    #[arg(short = 't', long = "tid", value_name = "LIST")]
+    pub(crate) tids: Option<String>,
+    /// Do not follow new threads and children
+    #[arg(short = 'i', long = "no-inherit")]
+    pub(crate) no_inherit: bool,
+    /// Record call chains by frame pointer
+    #[arg(short = 'g')]
+    pub(crate) callchain: bool,
+    /// How call chains are taken: fp
+    #[arg(long = "call-graph", value_name = "MODE")]
+    pub(crate) call_graph: Option<String>,
+    /// Size of each sampling ring in pages, or with a unit: 128, 1M
+    #[arg(short = 'm', long = "mmap-pages", value_name = "PAGES")]
+    pub(crate) mmap_pages: Option<String>,
+    /// Where the recording goes; "-" writes the pipe form to stdout
+    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "perf.data")]
+    pub(crate) output: PathBuf,
+    /// Stop after this many seconds
+    #[arg(long = "duration", value_name = "SECONDS")]
+    pub(crate) duration: Option<f64>,
+    /// Start sampling this many milliseconds after everything is set up
+    #[arg(short = 'D', long = "delay", value_name = "MS")]
+    pub(crate) delay: Option<u64>,
+    /// Program that runs on each sample: none, emit or count
+    #[arg(long = "handler", value_name = "NAME")]
+    pub(crate) handler: Option<String>,
+    /// With emit or count: let the ordinary sample through too
+    #[arg(long = "chain", requires = "handler")]
+    pub(crate) chain: bool,
+    #[command(flatten)]
+    pub(crate) later: Later,
+    /// The command to run and record
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Options of perf, or of a later stage, that are understood and not built.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Later {
+    #[arg(short = 'u', long = "uid", hide = true, value_name = "USER")]
+    uid: Option<OsString>,
+    #[arg(short = 'G', long = "cgroup", hide = true, value_name = "NAME", action = ArgAction::Append)]
+    cgroup: Vec<OsString>,
+    #[arg(short = 'z', long = "compression-level", hide = true, num_args = 0..=1, require_equals = true)]
+    compression: Option<Option<OsString>>,
+    #[arg(short = 'd', long = "data", hide = true)]
+    data: bool,
+    #[arg(long = "filter", hide = true, value_name = "FILTER", action = ArgAction::Append)]
+    filter: Vec<OsString>,
+    #[arg(long = "where", hide = true, value_name = "EXPR")]
+    gate: Option<OsString>,
+    #[arg(long = "audit", hide = true)]
+    audit: bool,
+    #[arg(long = "off-cpu", hide = true, num_args = 0..=1, require_equals = true)]
+    off_cpu: Option<Option<OsString>>,
+}
+
+impl Later {
+    /// The first option that was given and is not built.
+    pub(crate) fn first(&self) -> Option<&'static str> {
+        let given = [
+            (self.uid.is_some(), "-u"),
+            (!self.cgroup.is_empty(), "-G"),
+            (self.compression.is_some(), "-z"),
+            (self.data, "-d"),
+            (!self.filter.is_empty(), "--filter"),
+            (self.gate.is_some(), "--where"),
+            (self.audit, "--audit"),
+            (self.off_cpu.is_some(), "--off-cpu"),
+        ];
+        given.into_iter().find_map(|(given, name)| given.then_some(name))
+    }
+}
