@@ -1,0 +1,169 @@
+//! The timeline against cases from the kernel and against a slow reference.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use afterimage_kernel_text::{BpfProgram, KSYMBOL_BPF, KSYMBOL_OUT_OF_LINE, KsymChange, TextKind, Timeline};
+use proptest::prelude::*;
+
+fn change(addr: u64, len: u32, name: &str, unregister: bool) -> KsymChange<'_> {
+    KsymChange { addr, len, name: name.as_bytes(), ksym_type: KSYMBOL_BPF, unregister, origin: 7 }
+}
+
+fn name_at(timeline: &Timeline, addr: u64, time: u64) -> Option<(String, u64)> {
+    let hit = timeline.lookup(addr, time)?;
+    Some((timeline.text(hit.text).unwrap().name.to_string(), hit.offset))
+}
+
+#[test]
+fn an_address_used_again_has_two_names() {
+    let mut t = Timeline::new();
+    t.apply(10, &change(0x1000, 64, "bpf_prog_a", false));
+    t.apply(20, &change(0x1000, 64, "bpf_prog_a", true));
+    t.apply(20, &change(0x1000, 128, "bpf_prog_b", false));
+    assert_eq!(name_at(&t, 0x1010, 9), None);
+    assert_eq!(name_at(&t, 0x1010, 10), Some(("bpf_prog_a".into(), 16)));
+    assert_eq!(name_at(&t, 0x1010, 19), Some(("bpf_prog_a".into(), 16)));
+    assert_eq!(name_at(&t, 0x1010, 20), Some(("bpf_prog_b".into(), 16)));
+    assert_eq!(name_at(&t, 0x1070, 15), None, "past the first one's end");
+    assert_eq!(name_at(&t, 0x1070, 25), Some(("bpf_prog_b".into(), 0x70)));
+    let lives: Vec<_> = t.texts().map(|(_, text)| (text.born, text.gone)).collect();
+    assert_eq!(lives, [(10, Some(20)), (20, None)]);
+}
+
+#[test]
+fn a_lost_unregistration_ends_with_the_next_registration() {
+    let mut t = Timeline::new();
+    t.apply(10, &change(0x1000, 64, "bpf_prog_a", false));
+    t.apply(30, &change(0x1000, 64, "bpf_prog_b", false));
+    assert_eq!(name_at(&t, 0x1000, 29).unwrap().0, "bpf_prog_a");
+    assert_eq!(name_at(&t, 0x1000, 30).unwrap().0, "bpf_prog_b");
+}
+
+#[test]
+fn a_trampolines_reported_page_ends_at_the_next_text() {
+    let mut t = Timeline::new();
+    t.apply(1, &change(0x1000, 4096, "bpf_trampoline_1", false));
+    t.apply(2, &change(0x1100, 64, "bpf_prog_a", false));
+    assert_eq!(name_at(&t, 0x1080, 3).unwrap().0, "bpf_trampoline_1");
+    assert_eq!(name_at(&t, 0x1120, 3).unwrap(), ("bpf_prog_a".into(), 0x20));
+    assert_eq!(name_at(&t, 0x1150, 3), None, "behind the program nothing is known");
+    assert_eq!(name_at(&t, 0x1150, 1).unwrap().0, "bpf_trampoline_1", "before the program came");
+    t.apply(4, &change(0x1100, 64, "bpf_prog_a", true));
+    assert_eq!(name_at(&t, 0x1120, 5).unwrap().0, "bpf_trampoline_1");
+    assert!(!t.texts().next().unwrap().1.kind.length_is_exact());
+}
+
+#[test]
+fn the_scan_and_the_record_of_one_load_are_one_text() {
+    for order in [[0, 50], [50, 0]] {
+        let mut t = Timeline::new();
+        for time in order {
+            t.apply(time, &change(0x1000, 64, "bpf_prog_a", false));
+        }
+        assert_eq!(t.texts().len(), 1, "{order:?}");
+        assert_eq!(t.texts().next().unwrap().1.born, 50);
+        assert_eq!(name_at(&t, 0x1000, 3).unwrap().0, "bpf_prog_a");
+    }
+}
+
+#[test]
+fn what_was_there_before_the_recording_is_known_by_its_end() {
+    let mut t = Timeline::new();
+    t.apply(40, &change(0x1000, 64, "bpf_prog_a", true));
+    assert_eq!(name_at(&t, 0x1000, 39).unwrap().0, "bpf_prog_a");
+    assert_eq!(name_at(&t, 0x1000, 40), None);
+    // Its registration was only read later: one text, born then.
+    t.apply(30, &change(0x1000, 64, "bpf_prog_a", false));
+    assert_eq!(name_at(&t, 0x1000, 29), None);
+    assert_eq!(t.texts().len(), 1);
+    assert_eq!((t.texts().next().unwrap().1.born, t.texts().next().unwrap().1.gone), (30, Some(40)));
+    // A second end of the same text is of no use, and said so.
+    assert_eq!(t.apply(45, &change(0x1000, 64, "bpf_prog_a", true)), None);
+    assert_eq!(t.ignored(), 1);
+}
+
+#[test]
+fn lengths_that_cannot_be_are_ignored() {
+    let mut t = Timeline::new();
+    assert_eq!(t.apply(1, &change(0x1000, 0, "", false)), None);
+    assert_eq!(t.apply(1, &change(u64::MAX - 3, 64, "bpf_prog_a", false)), None);
+    assert_eq!((t.ignored(), t.version()), (2, 0));
+    assert_eq!(t.lookup(u64::MAX, 5), None);
+}
+
+#[test]
+fn functions_belong_to_the_load_that_follows_on_their_thread() {
+    let mut t = Timeline::new();
+    let other = t.apply(1, &change(0x500, 64, "bpf_prog_00000000000000aa_failed", false)).unwrap();
+    let main = t.apply(2, &change(0x1000, 64, "bpf_prog_0102030405060708_main", false)).unwrap();
+    let sub = t.apply(3, &change(0x1100, 64, "bpf_prog_ffffffffffffffff_sub", false)).unwrap();
+    let program = BpfProgram { id: 12, tag: [1, 2, 3, 4, 5, 6, 7, 8] };
+    t.program_loaded(8, program);
+    assert_eq!(t.text(main).unwrap().program, None, "another thread's load");
+    t.program_loaded(7, program);
+    assert_eq!(t.text(main).unwrap().program, Some(program));
+    assert_eq!(t.text(sub).unwrap().program, Some(program));
+    assert_eq!(t.text(other).unwrap().program, None);
+}
+
+#[test]
+fn kinds_follow_the_kernels_names() {
+    let of = TextKind::of;
+    assert_eq!(of(KSYMBOL_BPF, b"bpf_prog_1_x"), TextKind::Program);
+    assert_eq!(of(KSYMBOL_BPF, b"bpf_dispatcher_xdp"), TextKind::Dispatcher);
+    assert_eq!(of(KSYMBOL_BPF, b"bpf__tcp_congestion_ops_init"), TextKind::StructOps);
+    assert_eq!(of(KSYMBOL_OUT_OF_LINE, b"kprobe_insn_page"), TextKind::KprobeSlots);
+    assert_eq!(of(9, b"x"), TextKind::Unknown);
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    time: u64,
+    start: u64,
+    len: u32,
+    name: String,
+    unregister: bool,
+}
+
+/// All changes at all starts, looked at one by one.
+fn slow_lookup(steps: &[Step], addr: u64, time: u64) -> Option<(String, u64)> {
+    let mut starts: Vec<u64> = steps.iter().map(|s| s.start).filter(|s| *s <= addr).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    for start in starts.into_iter().rev() {
+        let mut here: Vec<&Step> = steps.iter().filter(|s| s.start == start).collect();
+        here.sort_by_key(|s| s.time);
+        let alive = match here.iter().rev().find(|s| s.time <= time) {
+            Some(step) if step.unregister => None,
+            Some(step) => Some(*step),
+            None => here.first().filter(|s| s.unregister).copied(),
+        };
+        if let Some(step) = alive {
+            return (addr - start < u64::from(step.len)).then(|| (step.name.clone(), addr - start));
+        }
+    }
+    None
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0u64..30, 0u64..12, 1u32..5, 0u8..3, any::<bool>()).prop_map(|(time, slot, len, name, unregister)| {
+        Step { time, start: 0x1000 + slot * 64, len: len * 48, name: format!("bpf_prog_{name}"), unregister }
+    });
+    prop::collection::vec(step, 0..40)
+}
+
+proptest! {
+    #[test]
+    fn equals_the_slow_reference(steps in steps(), probes in prop::collection::vec((0u64..1100, 0u64..32), 40)) {
+        let mut t = Timeline::new();
+        for step in &steps {
+            t.apply(step.time, &change(step.start, step.len, &step.name, step.unregister));
+        }
+        for (addr, time) in probes {
+            let addr = 0xff0 + addr;
+            prop_assert_eq!(name_at(&t, addr, time), slow_lookup(&steps, addr, time), "{:#x} at {}", addr, time);
+        }
+        for (_, text) in t.texts() {
+            prop_assert!(text.gone.is_none_or(|gone| text.born <= gone));
+        }
+    }
+}
