@@ -11,9 +11,13 @@
 //! }
 //! ```
 //!
-//! What is missing is printed and, when `AFTERIMAGE_SKIPS` names a file, appended there as one line `test: reason`,
-//! so that `./test` can count skips apart from passes. With `AFTERIMAGE_REQUIRE=all` a missing need fails the test;
+//! What is missing is printed and, when `AFTERIMAGE_SKIPS` names a file, appended there as one line
+//! `binary test: reason`, so that `./test` can count skips apart from passes. With `AFTERIMAGE_REQUIRE=all` a missing need fails the test;
 //! only [`Need::Corpus`] and [`Need::Pmu`] may still be skipped.
+//!
+//! [`workload`] builds the programs whose behaviour is known beforehand.
+
+pub mod workload;
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -86,8 +90,15 @@ fn note_skip(test: &str, reason: &str) {
     let Some(path) = std::env::var_os("AFTERIMAGE_SKIPS") else { return };
     let file = OpenOptions::new().append(true).create(true).open(path);
     if let Ok(mut file) = file {
-        let _ = file.write_all(format!("{test}: {reason}\n").as_bytes());
+        let _ = file.write_all(format!("{} {test}: {reason}\n", binary()).as_bytes());
     }
+}
+
+/// The name of the running test binary, without the hash that cargo adds: two crates may name a test alike.
+fn binary() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    name.rsplit_once('-').map_or(name.clone(), |(stem, _)| stem.to_owned())
 }
 
 fn is_root() -> bool {
