@@ -1,1 +1,46 @@
 //! What perf records and perf.data files are: decode, encode, container, features.
+//!
+//! The crate is pure: its input is a byte slice, its output a `Vec<u8>` or a `Write`. Nothing in it trusts a length,
+//! an offset or a count that it reads: each is compared with the bytes that are there before anything is done with it.
+//!
+//! - [`record`]: one record type per file, [`record::decode`] and [`record::Record::encode`].
+//! - [`attr`]: `struct perf_event_attr` and its bits.
+//! - [`reader`], [`writer`], [`pipe`]: the containers. [`features`]: what stands around the records.
+//! - [`private`], [`journal`], [`tally`], [`handler_record`]: what the recordings of this profiler hold beyond perf's;
+//!   `docs/format.md` is their description.
+#![forbid(unsafe_code)]
+
+pub mod attr;
+mod build_id;
+mod bytes;
+pub mod context;
+mod endian;
+mod error;
+pub mod event;
+pub mod features;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod handler_record;
+mod header;
+pub mod journal;
+pub mod pipe;
+pub mod private;
+pub mod reader;
+pub mod record;
+pub mod tally;
+pub mod writer;
+
+pub use attr::{Attr, AttrFlags, ReadFormat, SampleType};
+pub use build_id::BuildId;
+pub use bytes::Words;
+pub use endian::Endian;
+pub use error::{Error, ErrorKind, Result};
+pub use event::EventDesc;
+pub use features::Features;
+pub use handler_record::{AiHdr, EmitPayload};
+pub use pipe::PipeWriter;
+pub use private::{HandlerDesc, Private, TrueCounts};
+pub use reader::{FileReader, Records};
+pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
+pub use tally::{EventTally, RecordingTally, Tally};
+pub use writer::FileWriter;

@@ -1,0 +1,156 @@
+use crate::bytes::{Cursor, Out, until_nul};
+use crate::{Endian, Error, ErrorKind, Result, Words};
+
+/// Bits of [`BpfProgInfo::arrays`]: which arrays the data holds, in this order (tools/lib/perf bpil).
+#[allow(missing_docs, reason = "the names are perf's")]
+pub mod array {
+    pub const JITED_INSNS: u64 = 1;
+    pub const XLATED_INSNS: u64 = 1 << 1;
+    pub const MAP_IDS: u64 = 1 << 2;
+    pub const JITED_KSYMS: u64 = 1 << 3;
+    pub const JITED_FUNC_LENS: u64 = 1 << 4;
+    pub const FUNC_INFO: u64 = 1 << 5;
+    pub const LINE_INFO: u64 = 1 << 6;
+    pub const JITED_LINE_INFO: u64 = 1 << 7;
+    pub const PROG_TAGS: u64 = 1 << 8;
+}
+
+/// `struct bpf_prog_info` and the arrays that it points to, in the byte order of the recording. Pointers in the info
+/// are offsets into the data.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct BpfProgInfo {
+    /// `struct bpf_prog_info`, as long as the kernel that filled it knew it.
+    pub info: Vec<u8>,
+    /// Which arrays there are, see [`array`].
+    pub arrays: u64,
+    /// The arrays, each padded to 8 bytes.
+    pub data: Vec<u8>,
+    /// The byte order.
+    pub endian: Endian,
+}
+
+impl BpfProgInfo {
+    /// Bytes of `struct bpf_prog_info` from Linux 6.1 on. Readers of perf refuse more than they know.
+    pub const INFO_MAX: usize = 232;
+
+    fn u32(&self, at: usize) -> u32 {
+        self.info.get(at..).and_then(|b| b.first_chunk::<4>()).map_or(0, |b| self.endian.u32(*b))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        self.info.get(at..).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| self.endian.u64(*b))
+    }
+
+    /// `len` bytes of the data at the offset that the info holds at `pointer`.
+    fn array(&self, bit: u64, pointer: usize, len: u64) -> &[u8] {
+        if self.arrays & bit == 0 {
+            return &[];
+        }
+        let range = usize::try_from(self.u64(pointer)).ok().zip(usize::try_from(len).ok());
+        range.and_then(|(at, len)| self.data.get(at..at.checked_add(len)?)).unwrap_or_default()
+    }
+
+    /// The program's id.
+    pub fn id(&self) -> u32 {
+        self.u32(4)
+    }
+
+    /// The program's tag.
+    pub fn tag(&self) -> [u8; 8] {
+        self.info.get(8..).and_then(|b| b.first_chunk::<8>()).copied().unwrap_or_default()
+    }
+
+    /// The program's name, at most 15 bytes.
+    pub fn name(&self) -> String {
+        String::from_utf8_lossy(until_nul(self.info.get(64..80).unwrap_or_default())).into_owned()
+    }
+
+    /// The id of the program's types, 0 for none.
+    pub fn btf_id(&self) -> u32 {
+        self.u32(128)
+    }
+
+    /// The machine code of all subprograms, one after the other.
+    pub fn jited_insns(&self) -> &[u8] {
+        self.array(array::JITED_INSNS, 24, self.u32(16).into())
+    }
+
+    /// The address of each subprogram.
+    pub fn jited_ksyms(&self) -> Words<'_> {
+        Words::new(self.array(array::JITED_KSYMS, 112, 8 * u64::from(self.u32(104))), self.endian)
+    }
+
+    /// The length of each subprogram's machine code in bytes.
+    pub fn jited_func_lens(&self) -> Vec<u32> {
+        let bytes = self.array(array::JITED_FUNC_LENS, 120, 4 * u64::from(self.u32(108)));
+        bytes.chunks_exact(4).map(|b| self.endian.u32(b.try_into().unwrap_or_default())).collect()
+    }
+
+    /// The tag of each subprogram.
+    pub fn prog_tags(&self) -> impl Iterator<Item = [u8; 8]> + '_ {
+        let bytes = self.array(array::PROG_TAGS, 184, 8 * u64::from(self.u32(180)));
+        bytes.chunks_exact(8).map(|b| b.try_into().unwrap_or_default())
+    }
+
+    /// The programs of a BPF_PROG_INFO section.
+    pub(super) fn decode_all(mut c: Cursor<'_>) -> Result<Vec<Self>> {
+        const W: &str = "BPF program info";
+        let count = c.u32(W)?;
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let (info_len, data_len, arrays) = (c.u32(W)?, c.u32(W)?, c.u64(W)?);
+            let info = c.take(info_len.into(), W)?.to_vec();
+            all.push(Self { info, arrays, data: c.take(data_len.into(), W)?.to_vec(), endian: c.endian });
+        }
+        Ok(all)
+    }
+
+    pub(super) fn encode_all(progs: &[Self], o: &mut Out<'_>) -> Result<()> {
+        o.u32(progs.len() as u32);
+        for prog in progs {
+            let data_len = u32::try_from(prog.data.len())
+                .map_err(|_| Error::new(ErrorKind::TooLong, "arrays of a BPF program"))?;
+            let info = &prog.info[..prog.info.len().min(Self::INFO_MAX)];
+            o.u32(info.len() as u32);
+            o.u32(data_len);
+            o.u64(prog.arrays);
+            o.bytes(info);
+            o.bytes(&prog.data);
+        }
+        Ok(())
+    }
+}
+
+/// The types of BPF programs, as the kernel gives them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct BpfBtf {
+    /// The id that [`BpfProgInfo::btf_id`] names.
+    pub id: u32,
+    /// The BTF.
+    pub data: Vec<u8>,
+}
+
+impl BpfBtf {
+    /// The types in a BPF_BTF section.
+    pub(super) fn decode_all(mut c: Cursor<'_>) -> Result<Vec<Self>> {
+        const W: &str = "BPF types";
+        let count = c.u32(W)?;
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let (id, len) = (c.u32(W)?, c.u32(W)?);
+            all.push(Self { id, data: c.take(len.into(), W)?.to_vec() });
+        }
+        Ok(all)
+    }
+
+    pub(super) fn encode_all(btfs: &[Self], o: &mut Out<'_>) -> Result<()> {
+        o.u32(btfs.len() as u32);
+        for btf in btfs {
+            let len = u32::try_from(btf.data.len()).map_err(|_| Error::new(ErrorKind::TooLong, "BPF types"))?;
+            o.u32(btf.id);
+            o.u32(len);
+            o.bytes(&btf.data);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! `FILE.journal`: what a recording must not lose when its recorder is killed. Entries are those of the private section,
+//! each with a checksum; a clean end folds them into that section and removes the journal.
+//!
+//! Within a pass the journal is written before the records that it speaks of: then it may know counts of samples that
+//! the file does not hold, which does no harm, and never the other way round.
+
+use std::io::Write;
+
+use crate::bytes::{Cursor, Out};
+use crate::private::{Private, encode_counts, entry, pack, to_json, unpack};
+use crate::{Endian, Error, ErrorKind, HandlerDesc, RecordingTally, Result};
+
+/// The first eight bytes of a journal.
+pub const MAGIC: [u8; 8] = *b"AFTERJRN";
+/// The version that this code writes.
+pub const VERSION: u32 = 1;
+
+/// Appends entries to a journal. Each is one `write_all`.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    to: W,
+    buf: Vec<u8>,
+    bytes: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a journal.
+    ///
+    /// # Errors
+    /// When the header cannot be written.
+    pub fn create(to: W) -> Result<Self> {
+        let mut this = Self { to, buf: Vec::new(), bytes: 0 };
+        this.buf.extend_from_slice(&MAGIC);
+        this.buf.extend_from_slice(&VERSION.to_le_bytes());
+        this.buf.extend_from_slice(&[0; 4]);
+        this.put()?;
+        Ok(this)
+    }
+
+    /// Appends the tally so far; the last one counts.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn tally(&mut self, tally: &RecordingTally) -> Result<()> {
+        self.append(entry::TALLY, to_json(tally)?)
+    }
+
+    /// Appends the description of the handlers; the last one counts.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn handlers(&mut self, handlers: &[HandlerDesc]) -> Result<()> {
+        self.append(entry::HANDLERS, to_json(&handlers)?)
+    }
+
+    /// Appends the counts of the next SAMPLEs of an event.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn true_counts(&mut self, event: usize, counts: &[u64]) -> Result<()> {
+        self.append(entry::TRUE_COUNTS, encode_counts(event, counts))
+    }
+
+    /// Appends an entry of any kind.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append(&mut self, kind: u32, data: Vec<u8>) -> Result<()> {
+        let (flags, data) = pack(data);
+        let mut o = Out { buf: &mut self.buf, endian: Endian::Little };
+        o.u32(kind);
+        o.u32(flags);
+        o.u64(data.len() as u64);
+        o.u64(checksum(kind, flags, &data));
+        o.bytes(&data);
+        o.pad(0, 8);
+        self.put()
+    }
+
+    fn put(&mut self) -> Result<()> {
+        let written = self.to.write_all(&self.buf).and_then(|()| self.to.flush());
+        self.bytes += self.buf.len() as u64;
+        self.buf.clear();
+        written.map_err(|e| Error::io("write the journal", e))
+    }
+
+    /// Bytes written so far.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The inner writer.
+    pub fn into_inner(self) -> W {
+        self.to
+    }
+}
+
+/// What a journal holds up to its end or its first damaged entry.
+#[derive(Debug)]
+pub struct Journal {
+    /// The contents, as the private section would have held them.
+    pub private: Private,
+    /// What ended the reading early.
+    pub damage: Option<Error>,
+    /// Entries that were read.
+    pub entries: u64,
+}
+
+/// Reads a journal.
+///
+/// # Errors
+/// When it does not begin like one. Damage further on ends the reading and stands in [`Journal::damage`].
+pub fn read(bytes: &[u8]) -> Result<Journal> {
+    const W: &str = "journal";
+    let mut c = Cursor::new(bytes, 0, Endian::Little);
+    if c.bytes::<8>(W)? != MAGIC {
+        return Err(Error::at(ErrorKind::BadValue, "magic of the journal", 0));
+    }
+    let version = c.u32(W)?;
+    if version != VERSION {
+        return Err(Error::at(ErrorKind::Unsupported, format!("journal of version {version}"), 8));
+    }
+    c.u32(W)?;
+    let mut journal = Journal { private: Private::default(), damage: None, entries: 0 };
+    while !c.rest().is_empty() {
+        match next(&mut c).and_then(|(kind, data)| journal.private.apply(kind, &data)) {
+            Ok(()) => journal.entries += 1,
+            Err(e) => {
+                journal.damage = Some(e);
+                break;
+            }
+        }
+    }
+    Ok(journal)
+}
+
+fn next<'a>(c: &mut Cursor<'a>) -> Result<(u32, std::borrow::Cow<'a, [u8]>)> {
+    const W: &str = "journal entry";
+    let at = c.at();
+    let (kind, flags, len, sum) = (c.u32(W)?, c.u32(W)?, c.u64(W)?, c.u64(W)?);
+    let data = c.take(len, W)?;
+    c.take(len.wrapping_neg() & 7, W)?;
+    if checksum(kind, flags, data) != sum {
+        return Err(Error::at(ErrorKind::Checksum, W, at));
+    }
+    Ok((kind, unpack(data, flags, at)?))
+}
+
+/// FNV-1a, 64 bits, over kind, flags, length and bytes, little-endian. It finds torn writes; it is no defence.
+fn checksum(kind: u32, flags: u32, data: &[u8]) -> u64 {
+    let head = [u64::from(kind) | u64::from(flags) << 32, data.len() as u64];
+    let bytes = head.iter().flat_map(|w| w.to_le_bytes()).chain(data.iter().copied());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}

@@ -1,0 +1,160 @@
+//! The pipe form: a stream in which everything is a record, events and features too.
+
+use std::io::Write;
+
+use crate::bytes::{Cursor, Out};
+use crate::features::{BuildIdEntry, decode_one};
+use crate::header::{MAGIC, SIZE_PIPE};
+use crate::private::FEATURE_BIT;
+use crate::reader::Records;
+use crate::record::{MAX_RECORD, RawRecord, RecordHeader, framed, kind};
+use crate::writer::describe;
+use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Result};
+
+/// EVENT_UPDATE of this type carries a name (`PERF_EVENT_UPDATE__NAME`).
+const UPDATE_NAME: u64 = 2;
+
+/// Writes one recording as a stream, little-endian. There is no private section and no journal in it.
+#[derive(Debug)]
+pub struct PipeWriter<W: Write> {
+    to: W,
+    bytes: u64,
+}
+
+impl<W: Write> PipeWriter<W> {
+    /// Begins a stream: header, events, their names, features. Features that do not fit into a record are left out.
+    ///
+    /// # Errors
+    /// When there are no events, one has too many ids, or the stream cannot be written.
+    pub fn create(to: W, events: &[EventDesc], features: &Features) -> Result<Self> {
+        if events.is_empty() {
+            return Err(Error::new(ErrorKind::BadValue, "recording without events"));
+        }
+        let mut head = Vec::new();
+        head.extend_from_slice(&MAGIC);
+        head.extend_from_slice(&SIZE_PIPE.to_le_bytes());
+        for event in events {
+            framed(kind::HEADER_ATTR, 0, Endian::Little, &mut head, |o| {
+                event.attr.encode(o.buf);
+                event.ids.iter().for_each(|id| o.u64(*id));
+            })?;
+        }
+        for event in events {
+            framed(kind::EVENT_UPDATE, 0, Endian::Little, &mut head, |o| update(event, o))?;
+        }
+        let described = Features { event_desc: describe(events), build_ids: Vec::new(), ..features.clone() };
+        for (feature, data) in described.encode(Endian::Little, None)? {
+            if feature != FEATURE_BIT && data.len() <= MAX_RECORD - RecordHeader::SIZE - 16 {
+                framed(kind::HEADER_FEATURE, 0, Endian::Little, &mut head, |o| {
+                    o.u64(feature.into());
+                    o.bytes(&data);
+                    o.pad(0, 8);
+                })?;
+            }
+        }
+        let mut this = Self { to, bytes: 0 };
+        this.put(&head)?;
+        Ok(this)
+    }
+
+    /// Appends whole records.
+    ///
+    /// # Errors
+    /// When the stream cannot be written.
+    pub fn write(&mut self, records: &[u8]) -> Result<()> {
+        self.put(records)
+    }
+
+    /// Appends the record that ends a pass over all rings, and flushes.
+    ///
+    /// # Errors
+    /// When the stream cannot be written.
+    pub fn finished_round(&mut self) -> Result<()> {
+        let mut record = Vec::new();
+        framed(kind::FINISHED_ROUND, 0, Endian::Little, &mut record, |_| ())?;
+        self.put(&record)?;
+        self.to.flush().map_err(|e| Error::io("write the recording", e))
+    }
+
+    /// Bytes of the stream so far.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Ends the stream with the build IDs of `features`, which are not known before.
+    ///
+    /// # Errors
+    /// When the stream cannot be written.
+    pub fn finish(mut self, features: &Features) -> Result<W> {
+        let mut tail = Vec::new();
+        let mut o = Out { buf: &mut tail, endian: Endian::Little };
+        features.build_ids.iter().try_for_each(|entry| entry.encode(kind::HEADER_BUILD_ID, &mut o))?;
+        self.put(&tail)?;
+        self.to.flush().map_err(|e| Error::io("write the recording", e))?;
+        Ok(self.to)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.to.write_all(bytes).map_err(|e| Error::io("write the recording", e))
+    }
+}
+
+/// The body of an EVENT_UPDATE with the event's name.
+fn update(event: &EventDesc, o: &mut Out<'_>) {
+    o.u64(UPDATE_NAME);
+    o.u64(event.ids.first().copied().unwrap_or(0));
+    let start = o.buf.len();
+    o.name(event.name.as_bytes());
+    o.pad(start, 8);
+}
+
+/// Gathers what a stream says about its events and itself. An error of the records ends it; whoever reads the records
+/// will be told.
+pub(crate) fn scan(
+    events: &mut Vec<EventDesc>,
+    features: &mut Features,
+    problems: &mut Vec<Error>,
+    records: Records<'_>,
+) -> Result<()> {
+    let endian = records.endian();
+    for raw in records.map_while(Result::ok) {
+        let mut c = Cursor::new(raw.body(), raw.offset + RecordHeader::SIZE as u64, endian);
+        let done = match raw.header.kind {
+            kind::HEADER_ATTR => event(&raw, endian).map(|e| events.push(e)),
+            kind::EVENT_UPDATE => rename(events, &mut c),
+            kind::HEADER_FEATURE => {
+                c.u64("HEADER_FEATURE record").and_then(|feature| decode_one(features, feature as u32, c))
+            }
+            kind::HEADER_BUILD_ID => {
+                let mut whole = Cursor::new(raw.bytes, raw.offset, endian);
+                BuildIdEntry::decode(&mut whole).map(|entry| features.build_ids.push(entry))
+            }
+            kind::COMPRESSED | kind::COMPRESSED2 => {
+                return Err(Error::at(ErrorKind::Unsupported, "compressed recording", raw.offset));
+            }
+            _ => Ok(()),
+        };
+        problems.extend(done.err());
+    }
+    Ok(())
+}
+
+/// A HEADER_ATTR record: the attr as long as it says, ids up to the end.
+fn event(raw: &RawRecord<'_>, endian: Endian) -> Result<EventDesc> {
+    let at = |e: Error| Error::at(e.kind(), e.what().to_owned(), raw.offset);
+    let body = raw.body();
+    let attr = Attr::decode(body, endian).map_err(at)?;
+    let ids = body.get(Attr::stated_size(body, endian)..).unwrap_or_default();
+    Ok(EventDesc::named_by_attr(attr, crate::Words::new(ids, endian).iter().collect()))
+}
+
+fn rename(events: &mut [EventDesc], c: &mut Cursor<'_>) -> Result<()> {
+    const W: &str = "EVENT_UPDATE record";
+    let (what, id) = (c.u64(W)?, c.u64(W)?);
+    let event = events.iter_mut().find(|e| e.ids.contains(&id));
+    if let (UPDATE_NAME, Some(event)) = (what, event) {
+        event.name = String::from_utf8_lossy(c.name()).into_owned();
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! The private section (feature bit 200): what perf's format has no place for. `docs/format.md` describes it.
+
+use std::io::Read as _;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::bytes::{Cursor, Out};
+use crate::{Endian, Error, ErrorKind, RecordingTally, Result};
+
+/// The feature bit. Never trusted alone: the section must begin with [`MAGIC`].
+pub const FEATURE_BIT: u32 = 200;
+/// The first eight bytes of the section.
+pub const MAGIC: [u8; 8] = *b"AFTERIMG";
+/// The version that this code writes.
+pub const VERSION: u32 = 1;
+/// The most bytes that one compressed entry may have when unpacked.
+const UNPACKED_MAX: u64 = 256 << 20;
+/// Entries of at least this many bytes are compressed when that makes them smaller.
+const PACK_FROM: usize = 4096;
+
+/// Kinds of entries.
+pub mod entry {
+    /// JSON of a [`crate::RecordingTally`].
+    pub const TALLY: u32 = 1;
+    /// JSON of an array of [`crate::HandlerDesc`].
+    pub const HANDLERS: u32 = 2;
+    /// Kernel texts; not written yet.
+    pub const TEXTS: u32 = 3;
+    /// Images of texts; not written yet.
+    pub const IMAGES: u32 = 4;
+    /// Counts of one event's samples, see [`crate::TrueCounts`].
+    pub const TRUE_COUNTS: u32 = 5;
+}
+
+/// Bits of an entry's flags.
+pub mod flag {
+    /// The bytes are one zstd frame.
+    pub const ZSTD: u32 = 1;
+}
+
+/// What runs on an event's samples, and where it leaves them.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HandlerDesc {
+    /// Index of the event in the file.
+    pub event: usize,
+    /// `none`, `emit`, `count`, or the name of a program.
+    pub name: String,
+    /// Whether samples also go to the event's own ring.
+    pub chain: bool,
+    /// Index of the `bpf-output` or count event that holds the handler's own output.
+    pub output_event: Option<usize>,
+    /// How the handler reads the sample: `kfuncs` or `plain`.
+    pub mechanism: String,
+}
+
+/// For how many samples each SAMPLE of an event stands: the `i`-th in file order stands for `counts[i]`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct TrueCounts {
+    /// Index of the event in the file.
+    pub event: usize,
+    /// One number a SAMPLE.
+    pub counts: Vec<u64>,
+}
+
+/// An entry of a kind that is not known here, unpacked.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RawEntry {
+    /// The kind.
+    pub kind: u32,
+    /// The bytes.
+    pub data: Vec<u8>,
+}
+
+/// The contents of the private section.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Private {
+    /// What became of every overflow.
+    pub tally: Option<RecordingTally>,
+    /// What ran on which event.
+    pub handlers: Vec<HandlerDesc>,
+    /// For how many samples each SAMPLE stands, one an event at most.
+    pub true_counts: Vec<TrueCounts>,
+    /// Entries that are not known here; written back as they are.
+    pub other: Vec<RawEntry>,
+}
+
+impl Private {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The counts of one event.
+    pub fn true_counts(&self, event: usize) -> Option<&[u64]> {
+        self.true_counts.iter().find(|t| t.event == event).map(|t| t.counts.as_slice())
+    }
+
+    /// The handler on one event.
+    pub fn handler(&self, event: usize) -> Option<&HandlerDesc> {
+        self.handlers.iter().find(|h| h.event == event)
+    }
+
+    /// Takes in one entry, unpacked: a later tally or list of handlers replaces the earlier one, counts are appended.
+    pub(crate) fn apply(&mut self, kind: u32, data: &[u8]) -> Result<()> {
+        match kind {
+            entry::TALLY => self.tally = Some(json(data, "tally of the private section")?),
+            entry::HANDLERS => self.handlers = json(data, "handlers of the private section")?,
+            entry::TRUE_COUNTS => self.append_counts(decode_counts(data)?),
+            kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
+        }
+        Ok(())
+    }
+
+    fn append_counts(&mut self, more: TrueCounts) {
+        match self.true_counts.iter_mut().find(|t| t.event == more.event) {
+            Some(have) => have.counts.extend(more.counts),
+            None => self.true_counts.push(more),
+        }
+    }
+
+    /// Reads a section whose first byte is at `offset` of the file.
+    ///
+    /// # Errors
+    /// When the magic or the version is another, or an entry is damaged.
+    pub fn decode(section: &[u8], offset: u64) -> Result<Self> {
+        const W: &str = "private section";
+        let mut c = Cursor::new(section, offset, Endian::Little);
+        if c.bytes::<8>(W)? != MAGIC {
+            return Err(Error::at(ErrorKind::BadValue, "magic of the private section", offset));
+        }
+        let version = c.u32(W)?;
+        if version != VERSION {
+            return Err(Error::at(ErrorKind::Unsupported, format!("private section of version {version}"), offset));
+        }
+        c.u32(W)?;
+        let mut private = Self::default();
+        while !c.rest().is_empty() {
+            let (kind, flags, len) = (c.u32(W)?, c.u32(W)?, c.u64(W)?);
+            let at = c.at();
+            let data = c.take(len, W)?;
+            // The padding of the last entry may be left out.
+            let pad = (len.next_multiple_of(8) - len).min(c.rest().len() as u64);
+            c.take(pad, W)?;
+            private.apply(kind, &unpack(data, flags, at)?)?;
+        }
+        Ok(private)
+    }
+
+    /// The section's bytes.
+    ///
+    /// # Errors
+    /// When a name cannot be written as JSON.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let mut o = Out { buf: &mut out, endian: Endian::Little };
+        o.bytes(&MAGIC);
+        o.u32(VERSION);
+        o.u32(0);
+        for (kind, data) in self.entries()? {
+            let (flags, data) = pack(data);
+            o.u32(kind);
+            o.u32(flags);
+            o.u64(data.len() as u64);
+            o.bytes(&data);
+            o.pad(0, 8);
+        }
+        Ok(out)
+    }
+
+    fn entries(&self) -> Result<Vec<(u32, Vec<u8>)>> {
+        let mut entries = Vec::new();
+        if let Some(tally) = &self.tally {
+            entries.push((entry::TALLY, to_json(tally)?));
+        }
+        if !self.handlers.is_empty() {
+            entries.push((entry::HANDLERS, to_json(&self.handlers)?));
+        }
+        entries.extend(self.true_counts.iter().map(|t| (entry::TRUE_COUNTS, encode_counts(t.event, &t.counts))));
+        entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
+        Ok(entries)
+    }
+}
+
+pub(crate) fn to_json(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|e| Error::new(ErrorKind::Damaged, format!("JSON of the private section ({e})")))
+}
+
+fn json<T: DeserializeOwned>(data: &[u8], what: &'static str) -> Result<T> {
+    serde_json::from_slice(data).map_err(|e| Error::new(ErrorKind::Damaged, format!("{what} ({e})")))
+}
+
+/// `u32 event, u32 zero, u64 n, u64 counts[n]`.
+pub(crate) fn encode_counts(event: usize, counts: &[u64]) -> Vec<u8> {
+    let mut data = Vec::with_capacity(16 + 8 * counts.len());
+    let mut o = Out { buf: &mut data, endian: Endian::Little };
+    o.u32(event as u32);
+    o.u32(0);
+    o.u64(counts.len() as u64);
+    counts.iter().for_each(|n| o.u64(*n));
+    data
+}
+
+fn decode_counts(data: &[u8]) -> Result<TrueCounts> {
+    const W: &str = "true counts";
+    let mut c = Cursor::new(data, 0, Endian::Little);
+    let event = c.u32(W)? as usize;
+    c.u32(W)?;
+    let n = c.u64(W)?;
+    Ok(TrueCounts { event, counts: c.words(n, W)?.iter().collect() })
+}
+
+/// Compresses what is long, when that helps.
+pub(crate) fn pack(data: Vec<u8>) -> (u32, Vec<u8>) {
+    if data.len() >= PACK_FROM {
+        if let Ok(packed) = zstd::bulk::compress(&data, 3) {
+            if packed.len() < data.len() {
+                return (flag::ZSTD, packed);
+            }
+        }
+    }
+    (0, data)
+}
+
+/// The bytes of an entry as they were before [`pack`].
+pub(crate) fn unpack(data: &[u8], flags: u32, offset: u64) -> Result<std::borrow::Cow<'_, [u8]>> {
+    match flags {
+        0 => Ok(data.into()),
+        flag::ZSTD => {
+            let damaged = || Error::at(ErrorKind::Damaged, "compressed entry", offset);
+            let decoder = zstd::stream::Decoder::with_buffer(data).map_err(|_| damaged())?;
+            let mut out = Vec::new();
+            decoder.take(UNPACKED_MAX + 1).read_to_end(&mut out).map_err(|_| damaged())?;
+            if out.len() as u64 > UNPACKED_MAX {
+                return Err(Error::at(ErrorKind::TooLong, "compressed entry", offset));
+            }
+            Ok(out.into())
+        }
+        flags => Err(Error::at(ErrorKind::Unsupported, format!("entry with flags {flags:#x}"), offset)),
+    }
+}
