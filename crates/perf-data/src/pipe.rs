@@ -45,10 +45,10 @@ impl<W: Write> PipeWriter<W> {
         let described = Features { event_desc: describe(events), build_ids: Vec::new(), ..features.clone() };
         for (feature, data) in described.encode(Endian::Little, None)? {
             if feature != FEATURE_BIT && data.len() <= MAX_RECORD - RecordHeader::SIZE - 16 {
+                // No padding: perf 6.1 takes it for more of the section.
                 framed(kind::HEADER_FEATURE, 0, Endian::Little, &mut head, |o| {
                     o.u64(feature.into());
                     o.bytes(&data);
-                    o.pad(0, 8);
                 })?;
             }
         }

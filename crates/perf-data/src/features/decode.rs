@@ -72,7 +72,8 @@ fn cpu_topology(mut c: Cursor<'_>, nr_cpus: Option<(u32, u32)>) -> Result<CpuTop
     while !pairs.rest().is_empty() {
         t.cpus.push((pairs.u32(W)?, pairs.u32(W)?));
     }
-    if !c.rest().is_empty() {
+    // Less than a count and a string is the padding that newer tools put into streams.
+    if c.rest().len() > 8 {
         t.dies = get_list(&mut c, W)?;
         let mut dies = Cursor::new(c.take_many(cpus.into(), 4, W)?, c.at(), c.endian);
         while !dies.rest().is_empty() {

@@ -1,0 +1,225 @@
+//! A small recording of our own making, with everything in it that the writers write.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::io::{Cursor, Seek, Write};
+
+use afterimage_perf_data::features::{
+    BpfBtf, BpfProgInfo, BuildIdEntry, ClockData, CpuTopology, GroupDesc, NumaNode, PmuMapping, array,
+};
+use afterimage_perf_data::record::{
+    BpfEvent, Callchain, Comm, FileId, Ksymbol, Mmap, Mmap2, Record, Sample, SampleId, Task, cpumode,
+};
+use afterimage_perf_data::{
+    Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, Layout, Private, RecordingTally,
+    SampleType, TrueCounts, context,
+};
+
+pub const SAMPLES: usize = 300;
+pub const PID: u32 = 4242;
+
+/// Two events as a recorder opens them: sampled cpu-clock and page-faults, on two CPUs.
+pub fn events() -> Vec<EventDesc> {
+    use SampleType as S;
+    let attr = |config| Attr {
+        kind: 1,
+        config,
+        period_or_freq: 1000,
+        sample_type: S::IDENTIFIER | S::IP | S::TID | S::TIME | S::CPU | S::PERIOD | S::CALLCHAIN,
+        flags: AttrFlags::SAMPLE_ID_ALL | AttrFlags::FREQ | AttrFlags::USE_CLOCKID | AttrFlags::DISABLED,
+        clockid: 1,
+        ..Attr::default()
+    };
+    vec![EventDesc::named_by_attr(attr(0), vec![11, 12]), EventDesc::named_by_attr(attr(2), vec![21, 22])]
+}
+
+pub fn id(time: u64) -> SampleId {
+    SampleId {
+        pid: Some(PID),
+        tid: Some(PID),
+        time: Some(time),
+        cpu: Some(0),
+        identifier: Some(11),
+        ..SampleId::default()
+    }
+}
+
+/// Everything before the samples.
+pub fn sideband() -> Vec<Record<'static>> {
+    let build_id = BuildId::new(&[7; 20]);
+    vec![
+        Record::Mmap(Mmap {
+            pid: u32::MAX,
+            tid: 0,
+            addr: 0xffff_ffff_8100_0000,
+            len: 0x100_0000,
+            pgoff: 0xffff_ffff_8100_0000,
+            filename: b"[kernel.kallsyms]_text",
+            misc: cpumode::KERNEL,
+            id: SampleId::default(),
+        }),
+        Record::Comm(Comm { pid: PID, tid: PID, comm: b"burner", misc: 0, id: id(1) }),
+        Record::Mmap2(Mmap2 {
+            pid: PID,
+            tid: PID,
+            addr: 0x40_0000,
+            len: 0x1000,
+            pgoff: 0,
+            file: FileId::BuildId(build_id),
+            prot: 5,
+            flags: 2,
+            filename: b"/nonexistent/burner",
+            misc: cpumode::USER,
+            id: id(2),
+        }),
+        Record::Fork(Task { pid: PID, ppid: PID, tid: PID + 1, ptid: PID, time: 3, misc: 0, id: id(3) }),
+        Record::Ksymbol(Ksymbol {
+            addr: 0xffff_ffff_c000_0000,
+            len: 128,
+            kind: Ksymbol::BPF,
+            flags: 0,
+            name: b"bpf_prog_0123456789abcdef_probe",
+            misc: 0,
+            id: id(4),
+        }),
+        Record::BpfEvent(BpfEvent {
+            kind: BpfEvent::LOAD,
+            flags: 0,
+            prog_id: 9,
+            tag: [1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef],
+            misc: 0,
+            id: id(5),
+        }),
+    ]
+}
+
+/// The chain of each sample as bytes of its recording.
+pub fn chain() -> Vec<u8> {
+    [context::KERNEL, 0xffff_ffff_8100_1000, context::USER, 0x40_0010, 0x40_0020]
+        .iter()
+        .flat_map(|v| v.to_le_bytes())
+        .collect()
+}
+
+pub fn sample(i: usize, chain: &[u8]) -> Sample<'_> {
+    Sample {
+        misc: cpumode::KERNEL,
+        identifier: Some([11, 12, 21, 22][i % 4]),
+        ip: Some(0xffff_ffff_8100_1000),
+        pid: Some(PID),
+        tid: Some(PID),
+        time: Some(1000 + i as u64),
+        cpu: Some((i % 2) as u32),
+        period: Some(1_000_000),
+        callchain: Some(Callchain::new(chain, Endian::Little)),
+        ..Sample::default()
+    }
+}
+
+pub fn features() -> Features {
+    Features {
+        hostname: Some("host".into()),
+        os_release: Some("6.1.0".into()),
+        version: Some("0.1.0".into()),
+        arch: Some("x86_64".into()),
+        nr_cpus: Some((2, 2)),
+        cpu_desc: Some("A processor".into()),
+        cpuid: Some("GenuineIntel,6,1,1".into()),
+        total_mem: Some(4 << 20),
+        cmdline: vec!["/usr/bin/afterimage".into(), "record".into(), "-a".into()],
+        cpu_topology: Some(CpuTopology {
+            cores: vec!["0-1".into()],
+            threads: vec!["0".into(), "1".into()],
+            cpus: vec![(0, 0), (1, 0)],
+            dies: Vec::new(),
+            die_of_cpu: Vec::new(),
+        }),
+        numa: vec![NumaNode { node: 0, total_kib: 4 << 20, free_kib: 1 << 20, cpus: "0-1".into() }],
+        pmu_mappings: vec![PmuMapping { kind: 1, name: "software".into() }],
+        groups: vec![GroupDesc { name: String::new(), leader: 0, members: 2 }],
+        sample_time: Some((1000, 1000 + SAMPLES as u64 - 1)),
+        clockid_res_ns: Some(1),
+        clock_data: Some(ClockData { clockid: 1, wall_ns: 1_700_000_000_000_000_000, clock_ns: 500 }),
+        build_ids: vec![BuildIdEntry {
+            pid: -1,
+            build_id: BuildId::new(&[7; 20]),
+            filename: "/nonexistent/burner".into(),
+            cpumode: cpumode::USER,
+        }],
+        bpf_progs: vec![program()],
+        bpf_btfs: vec![BpfBtf { id: 3, data: btf() }],
+        ..Features::default()
+    }
+}
+
+/// A program of one function of 8 bytes.
+fn program() -> BpfProgInfo {
+    let mut info = vec![0; BpfProgInfo::INFO_MAX];
+    let mut put = |at: usize, v: &[u8]| info[at..at + v.len()].copy_from_slice(v);
+    put(4, &9_u32.to_le_bytes());
+    put(8, &[1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+    put(16, &8_u32.to_le_bytes());
+    put(64, b"probe");
+    put(104, &1_u32.to_le_bytes());
+    put(108, &1_u32.to_le_bytes());
+    put(112, &8_u64.to_le_bytes());
+    put(120, &16_u64.to_le_bytes());
+    put(180, &1_u32.to_le_bytes());
+    put(184, &24_u64.to_le_bytes());
+    let mut data = vec![0xc3; 8];
+    data.extend_from_slice(&0xffff_ffff_c000_0000_u64.to_le_bytes());
+    data.extend_from_slice(&[8, 0, 0, 0, 0, 0, 0, 0]);
+    data.extend_from_slice(&[1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+    let arrays = array::JITED_INSNS | array::JITED_KSYMS | array::JITED_FUNC_LENS | array::PROG_TAGS;
+    BpfProgInfo { info, arrays, data, endian: Endian::Little }
+}
+
+/// The smallest BTF: a header, no types, one empty string.
+fn btf() -> Vec<u8> {
+    let mut btf = vec![0x9f, 0xeb, 1, 0];
+    for word in [24_u32, 0, 0, 0, 1] {
+        btf.extend_from_slice(&word.to_le_bytes());
+    }
+    btf.push(0);
+    btf
+}
+
+pub fn private() -> Private {
+    Private {
+        tally: Some(RecordingTally { events: Vec::new(), complete: true }),
+        handlers: vec![HandlerDesc {
+            event: 0,
+            name: "count".into(),
+            chain: false,
+            output_event: None,
+            mechanism: "kfuncs".into(),
+        }],
+        true_counts: vec![TrueCounts { event: 0, counts: (0..150).collect() }],
+        other: Vec::new(),
+    }
+}
+
+/// Writes sideband and samples in two rounds; a checkpoint after each.
+pub fn fill<W: Write + Seek>(writer: &mut FileWriter<W>) {
+    let layout = Layout::new(&events()[0].attr, Endian::Little);
+    for record in sideband() {
+        writer.record(&record, &layout).unwrap();
+    }
+    let chain = chain();
+    for i in 0..SAMPLES {
+        writer.record(&Record::Sample(sample(i, &chain)), &layout).unwrap();
+        if i == SAMPLES / 2 {
+            writer.finished_round().unwrap();
+            writer.checkpoint().unwrap();
+        }
+    }
+    writer.finished_round().unwrap();
+    writer.checkpoint().unwrap();
+}
+
+/// The whole recording as bytes.
+pub fn recording() -> Vec<u8> {
+    let mut writer = FileWriter::create(Cursor::new(Vec::new()), &events()).unwrap();
+    fill(&mut writer);
+    writer.finish(&features(), Some(&private())).unwrap().into_inner()
+}
