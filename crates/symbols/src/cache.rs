@@ -1,0 +1,205 @@
+//! Symbol tables kept on disk by build id, so that names outlive their files.
+//!
+//! Short-lived containers and deleted files are named from here after they are gone. The folder is the user's own:
+//! `$XDG_CACHE_HOME/afterimage`, else `~/.cache/afterimage`. Nothing is read from or written to a folder of another
+//! user (as root under a user's `HOME`), entries are 0600, written aside and renamed, and sealed by a checksum.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
+use crate::SymbolTable;
+
+/// What a cache may take on disk before its oldest entries go, in bytes.
+pub const DEFAULT_LIMIT: u64 = 512 << 20;
+/// Largest entry that is read back.
+const MAX_ENTRY: u64 = 512 << 20;
+
+/// A folder of symbol tables.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    dir: PathBuf,
+    limit: u64,
+}
+
+impl Cache {
+    /// The user's own cache, when there is a place for one.
+    pub fn open_default() -> Option<Cache> {
+        default_dir().map(|dir| Cache::at(dir, DEFAULT_LIMIT))
+    }
+
+    /// A cache in `dir`, which is created when something is put in, of at most `limit` bytes.
+    pub fn at(dir: impl Into<PathBuf>, limit: u64) -> Cache {
+        Cache { dir: dir.into(), limit }
+    }
+
+    /// The table of the object with this build id. A damaged entry counts as none.
+    pub fn get(&self, build_id: &[u8]) -> Option<SymbolTable> {
+        let path = self.dir.join(entry_name(build_id)?);
+        let table = SymbolTable::decode(&read_own(&path)?).filter(|t| t.build_id() == Some(build_id))?;
+        // The age of an entry is the time of its last use. Where that cannot be set, it is that of its making.
+        let _ = File::open(&path).and_then(|f| f.set_modified(SystemTime::now()));
+        Some(table)
+    }
+
+    /// Keeps a table under its build id.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or belongs to another user, or the entry cannot be written.
+    pub fn put(&self, build_id: &[u8], table: &SymbolTable) -> io::Result<()> {
+        let Some(name) = entry_name(build_id) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        write_own(&self.dir, &name, &table.encode())?;
+        self.shrink(&name)
+    }
+
+    /// Removes the entries that were not used for longest until the rest is within the limit. The newest one stays.
+    fn shrink(&self, newest: &str) -> io::Result<()> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(&self.dir)?.flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_file() && entry.file_name() != *newest {
+                entries.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len(), entry.path()));
+            }
+        }
+        entries.sort();
+        let newest_len = fs::metadata(self.dir.join(newest)).map_or(0, |m| m.len());
+        let mut total = entries.iter().map(|e| e.1).sum::<u64>() + newest_len;
+        for (_, len, path) in entries {
+            if total <= self.limit {
+                break;
+            }
+            fs::remove_file(path)?;
+            total -= len;
+        }
+        Ok(())
+    }
+}
+
+fn entry_name(build_id: &[u8]) -> Option<String> {
+    (1..=crate::notes::MAX_BUILD_ID).contains(&build_id.len()).then(|| hex(build_id))
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// The user's own cache folder. It need not exist yet.
+pub(crate) fn default_dir() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+    let nearest = base.ancestors().find_map(|dir| fs::metadata(dir).ok())?;
+    // `/` and `/var` are root's: nobody but root would be able to make the folder there.
+    (nearest.uid() == effective_uid()).then(|| base.join("afterimage"))
+}
+
+fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The whole of a file of ours; `None` also when it belongs to somebody else.
+pub(crate) fn read_own(path: &Path) -> Option<Vec<u8>> {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() || meta.uid() != effective_uid() || meta.len() > MAX_ENTRY {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).ok()?);
+    file.take(MAX_ENTRY).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Writes a file of ours in one step: readers see the old bytes, the new ones, or nothing.
+pub(crate) fn write_own(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    if fs::metadata(dir)?.uid() != effective_uid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let unique = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let aside = dir.join(format!(".{name}.{}.{unique}", std::process::id()));
+    let written = write_new(&aside, bytes).and_then(|()| fs::rename(&aside, dir.join(name)));
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A file of that name is left by a process of our number that was killed.
+    let _ = fs::remove_file(path);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn table(id: &[u8]) -> SymbolTable {
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut table = SymbolTable::from_elf(&own).unwrap();
+        table.build_id = id.to_vec();
+        table
+    }
+
+    #[test]
+    fn put_and_get() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path().join("deep/down"), DEFAULT_LIMIT);
+        assert_eq!(cache.get(b"\x01\x02"), None);
+        let table = table(b"\x01\x02");
+        cache.put(b"\x01\x02", &table).unwrap();
+        assert_eq!(cache.get(b"\x01\x02").unwrap(), table);
+        let mode = fs::metadata(dir.path().join("deep/down/0102")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::metadata(dir.path().join("deep/down")).unwrap().mode() & 0o777, 0o700);
+        assert!(cache.put(b"", &table).is_err());
+    }
+
+    #[test]
+    fn damaged_or_misnamed_entries_count_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path(), DEFAULT_LIMIT);
+        cache.put(b"\x01", &table(b"\x02")).unwrap();
+        assert_eq!(cache.get(b"\x01"), None, "the entry says another build id");
+        cache.put(b"\x01", &table(b"\x01")).unwrap();
+        let path = dir.path().join("01");
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(cache.get(b"\x01"), None);
+    }
+
+    #[test]
+    fn the_entry_not_used_for_longest_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = table(b"\x01").encode().len() as u64;
+        let cache = Cache::at(dir.path(), one * 5 / 2);
+        for id in [b"\x01", b"\x02"] {
+            cache.put(id, &table(id)).unwrap();
+        }
+        let back = |id: &str, seconds| {
+            let file = File::open(dir.path().join(id)).unwrap();
+            file.set_modified(SystemTime::now() - std::time::Duration::from_secs(seconds)).unwrap();
+        };
+        back("01", 100);
+        back("02", 50);
+        assert!(cache.get(b"\x01").is_some(), "a use makes it young");
+        cache.put(b"\x03", &table(b"\x03")).unwrap();
+        assert!(cache.get(b"\x01").is_some() && cache.get(b"\x03").is_some());
+        assert_eq!(cache.get(b"\x02"), None);
+    }
+}

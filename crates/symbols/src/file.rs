@@ -1,0 +1,95 @@
+//! The bytes of a file, mapped where that is possible.
+//!
+//! This is the only place that maps files. It is for a recording that the user names: hundreds of megabytes, read
+//! front to back. Objects of foreign processes are never mapped but read ([`source`](crate::source)): their owners
+//! could cut them short under our eyes.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Deref;
+use std::path::Path;
+
+/// Smaller files are read: as fast, and nothing that others do to the file afterwards matters.
+const MAP_FROM: u64 = 16 << 20;
+
+/// The whole content of a file. Dereferences to its bytes.
+#[derive(Debug)]
+pub struct FileBytes(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Mapped(memmap2::Mmap),
+    Read(Vec<u8>),
+}
+
+impl FileBytes {
+    /// Opens a file: mapped when it is a large regular one, otherwise (a pipe, standard input) read to its end.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, mapped or read; a folder is [`io::ErrorKind::IsADirectory`].
+    pub fn open(path: &Path) -> io::Result<FileBytes> {
+        FileBytes::of(File::open(path)?)
+    }
+
+    /// The bytes of a file that is open already, and at its beginning.
+    ///
+    /// # Errors
+    /// As for [`open`](FileBytes::open).
+    pub fn of(mut file: File) -> io::Result<FileBytes> {
+        let meta = file.metadata()?;
+        if meta.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if !meta.is_file() || meta.len() < MAP_FROM {
+            // Read to the end, not to the stated length: files of procfs and sysfs are regular and say that they are
+            // empty.
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            return Ok(FileBytes(Inner::Read(bytes)));
+        }
+        // SAFETY: the mapping is private and read-only and is owned by the value that is returned; the slice borrows
+        // from that value, so it cannot outlive it. What would break it is somebody who changes the file while it is
+        // read. Written to, its bytes may change between two reads: every reader of a recording checks each length
+        // against the slice, whose own length is fixed, so that changed bytes give wrong samples and never a wrong
+        // access. Cut short, the pages that are gone raise SIGBUS, which ends this process and harms no other. The
+        // recorder itself only appends and rewrites sizes in the header, and a user can cut only recordings that are
+        // theirs to write.
+        let map = unsafe { memmap2::Mmap::map(&file) }?;
+        // Advice may be refused without harm.
+        let _ = map.advise(memmap2::Advice::Sequential);
+        Ok(FileBytes(Inner::Mapped(map)))
+    }
+}
+
+impl Deref for FileBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Inner::Mapped(map) => map,
+            Inner::Read(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn regular_empty_virtual_and_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"").unwrap();
+        assert_eq!(&*FileBytes::open(&path).unwrap(), b"");
+        std::fs::write(&path, b"content").unwrap();
+        assert_eq!(&*FileBytes::open(&path).unwrap(), b"content");
+        let large = std::fs::File::create(&path).unwrap();
+        large.set_len(MAP_FROM + 1).unwrap();
+        assert_eq!(FileBytes::open(&path).unwrap().len() as u64, MAP_FROM + 1);
+        assert!(!FileBytes::open(Path::new("/proc/self/status")).unwrap().is_empty());
+        assert_eq!(FileBytes::open(dir.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        assert!(FileBytes::open(&dir.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! From a mapping to a symbol table.
+//!
+//! Candidates are tried from the surest to the weakest: what was kept by build id, the very file that the live process
+//! mapped (`/proc/PID/map_files`), its path inside the process's root, the path itself, and copies filed by build id.
+//! Where the build id is known, each candidate has to have it; names of another build are never given.
+
+mod debugfile;
+
+use std::collections::hash_map::Entry;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::cache::Cache;
+use crate::elf::{Builder, Origin, build_id_of};
+use crate::error::ErrorKind;
+use crate::source::{Files, Identity, PathKind, Place, RealFiles, Source, Tables, classify, plain_path, read_all};
+use crate::{Reason, SymbolTable};
+use debugfile::DebugDirs;
+
+/// Whose table is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The path of the mapping, as the MMAP2 record has it.
+    pub path: &'a [u8],
+    /// The build id that was recorded, where one was.
+    pub build_id: Option<&'a [u8]>,
+    /// A process that has it mapped now, where one is known to live.
+    pub live: Option<Live>,
+}
+
+/// A mapping of a process that is thought to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Live {
+    /// The process, by its number as we see it.
+    pub pid: u32,
+    /// Where the mapping starts.
+    pub start: u64,
+    /// One past its last address.
+    pub end: u64,
+}
+
+/// Finds symbol tables and remembers them, for one session.
+pub struct Finder {
+    files: Box<dyn Files>,
+    cache: Option<Cache>,
+    debug: DebugDirs,
+    by_build_id: FxHashMap<Vec<u8>, Arc<SymbolTable>>,
+    by_file: FxHashMap<Identity, Result<Arc<SymbolTable>, Reason>>,
+    by_request: FxHashMap<RequestKey, Result<Arc<SymbolTable>, Reason>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct RequestKey {
+    path: Vec<u8>,
+    build_id: Vec<u8>,
+    live: Option<Live>,
+}
+
+/// Largest `/proc/PID/maps` that is read.
+const MAX_MAPS: usize = 64 << 20;
+
+impl Default for Finder {
+    fn default() -> Finder {
+        Finder::new()
+    }
+}
+
+impl Finder {
+    /// A finder over the files of this machine, with the user's cache.
+    pub fn new() -> Finder {
+        Finder::with(Box::new(RealFiles), Cache::open_default())
+    }
+
+    /// A finder over any files, with any cache or none.
+    pub fn with(files: Box<dyn Files>, cache: Option<Cache>) -> Finder {
+        let by_build_id = FxHashMap::default();
+        let (by_file, by_request) = (FxHashMap::default(), FxHashMap::default());
+        Finder { files, cache, debug: DebugDirs::usual(), by_build_id, by_file, by_request }
+    }
+
+    /// The folder that holds `.build-id/`, instead of `/usr/lib/debug`.
+    pub fn debug_dir(mut self, dir: impl Into<PathBuf>) -> Finder {
+        self.debug = DebugDirs::only(dir.into());
+        self
+    }
+
+    /// The table for a mapping. The answer is remembered, a refusal too.
+    ///
+    /// # Errors
+    /// The reason why there are no names: that of the surest candidate that exists.
+    pub fn find(&mut self, request: &Request<'_>) -> Result<Arc<SymbolTable>, Reason> {
+        if let Some(table) = request.build_id.and_then(|id| self.by_build_id.get(id)) {
+            return Ok(table.clone());
+        }
+        let build_id = request.build_id.unwrap_or_default().to_vec();
+        let key = RequestKey { path: request.path.to_vec(), build_id, live: request.live };
+        if let Some(known) = self.by_request.get(&key) {
+            return known.clone();
+        }
+        let found = self.search(request);
+        if let (Ok(table), Some(id)) = (&found, request.build_id) {
+            self.by_build_id.insert(id.to_vec(), table.clone());
+        }
+        self.by_request.insert(key, found.clone());
+        found
+    }
+
+    /// The build id of what is mapped, read from the file itself, without its symbols.
+    pub fn build_id_of(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        let places = self.places(request);
+        places.iter().find_map(|place| {
+            let source = self.files.open(&place.as_place()).ok()?;
+            build_id_of(&Tables::of(&*source)).ok().filter(|id| !id.is_empty())
+        })
+    }
+
+    fn search(&mut self, request: &Request<'_>) -> Result<Arc<SymbolTable>, Reason> {
+        match classify(request.path) {
+            PathKind::Vdso | PathKind::Vsyscall => return Err(Reason::NoVdso),
+            PathKind::Anonymous => return Err(Reason::Anonymous),
+            PathKind::Special => return Err(Reason::Special),
+            PathKind::File | PathKind::Deleted | PathKind::Memfd => {}
+        }
+        let kept = request.build_id.and_then(|id| self.cache.as_ref()?.get(id));
+        let kept = match kept {
+            // A debug file that was installed since then has more to say.
+            Some(table) if table.origin() >= Origin::Symtab || !self.has_debug_file(request) => {
+                return Ok(Arc::new(table));
+            }
+            other => other,
+        };
+        let mut refusal = missing(request);
+        for place in self.places(request) {
+            match self.open(&place, request) {
+                Ok(table) => return Ok(table),
+                Err(reason) => refusal = surer(refusal, reason),
+            }
+        }
+        kept.map(Arc::new).ok_or(refusal)
+    }
+
+    fn has_debug_file(&self, request: &Request<'_>) -> bool {
+        request.build_id.is_some_and(|id| self.debug.by_build_id(&*self.files, id).is_some())
+    }
+
+    /// The candidates in order.
+    fn places(&self, request: &Request<'_>) -> Vec<Candidate> {
+        let path = plain_path(request.path);
+        let kind = classify(request.path);
+        let mut places = Vec::new();
+        if let Some(live) = request.live {
+            places.extend(self.map_file(live, path).map(Candidate::own));
+            if kind != PathKind::Memfd {
+                let root = PathBuf::from(format!("/proc/{}/root", live.pid));
+                places.push(Candidate { root: Some(root), path: path.to_path_buf() });
+            }
+        }
+        // What stands now at the path of a deleted file is another file, unless its build id says otherwise.
+        if kind == PathKind::File || kind == PathKind::Deleted && request.build_id.is_some() {
+            places.push(Candidate::own(path.to_path_buf()));
+        }
+        if let Some(id) = request.build_id {
+            places.extend(self.debug.copies(id).into_iter().map(Candidate::own));
+        }
+        places
+    }
+
+    /// The link of `/proc/PID/map_files` for a mapping, which leads to the very file that was mapped, under whatever
+    /// name, deleted or not. The process number may have been given to another process meanwhile, so the name is
+    /// compared.
+    fn map_file(&self, live: Live, path: &Path) -> Option<PathBuf> {
+        let link = |start: u64, end: u64| PathBuf::from(format!("/proc/{}/map_files/{start:x}-{end:x}", live.pid));
+        let same = |link: &PathBuf| {
+            let target = self.files.read_link(link).ok();
+            target.is_some_and(|to| plain_path(to.as_os_str().as_bytes()).file_name() == path.file_name())
+        };
+        let exact = link(live.start, live.end);
+        if same(&exact) {
+            return Some(exact);
+        }
+        // The mapping was split or joined since it was recorded: the piece that has its start now is as good.
+        let maps = PathBuf::from(format!("/proc/{}/maps", live.pid));
+        let maps = self.files.open(&Place::own(&maps)).and_then(|s| read_all(&*s, MAX_MAPS)).ok()?;
+        let (start, end) =
+            maps.split(|&b| b == b'\n').filter_map(map_range).find(|r| (r.0..r.1).contains(&live.start))?;
+        Some(link(start, end)).filter(same)
+    }
+
+    fn open(&mut self, place: &Candidate, request: &Request<'_>) -> Result<Arc<SymbolTable>, Reason> {
+        let source = self.files.open(&place.as_place()).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Reason::Unreadable,
+            _ => missing(request),
+        })?;
+        let identity = source.identity();
+        let table = match identity.map(|id| self.by_file.entry(id)) {
+            Some(Entry::Occupied(known)) => known.get().clone(),
+            _ => {
+                let table = self.load(&*source, place, request);
+                // A refusal by build id is the request's, not the file's.
+                if let (Some(identity), true) = (identity, table != Err(Reason::BuildIdDiffers)) {
+                    self.by_file.insert(identity, table.clone());
+                }
+                table
+            }
+        }?;
+        match request.build_id {
+            Some(id) if table.build_id() != Some(id) => Err(Reason::BuildIdDiffers),
+            _ => Ok(table),
+        }
+    }
+
+    fn load(&self, source: &dyn Source, place: &Candidate, request: &Request<'_>) -> Result<Arc<SymbolTable>, Reason> {
+        let tables = Tables::of(source);
+        if let Some(id) = request.build_id {
+            // Compared before the symbols are read: that costs one page.
+            if build_id_of(&tables).map_err(reason_of)? != id {
+                return Err(Reason::BuildIdDiffers);
+            }
+        }
+        let mut builder = Builder::default();
+        let link = builder.add_object(&tables).map_err(reason_of)?;
+        if builder.origin() < Origin::Symtab {
+            self.debug.add_to(&mut builder, &*self.files, place.root.as_deref(), &place.path, link.as_ref());
+        }
+        let table = builder.finish();
+        if let (Some(cache), Some(id)) = (&self.cache, table.build_id()) {
+            // Without the cache names still come from the file, as long as it is there.
+            let _ = cache.put(id, &table);
+        }
+        Ok(Arc::new(table))
+    }
+}
+
+struct Candidate {
+    root: Option<PathBuf>,
+    path: PathBuf,
+}
+
+impl Candidate {
+    fn own(path: PathBuf) -> Candidate {
+        Candidate { root: None, path }
+    }
+
+    fn as_place(&self) -> Place<'_> {
+        Place { root: self.root.as_deref(), path: &self.path, follow: true }
+    }
+}
+
+/// The two addresses at the front of a line of `/proc/PID/maps`.
+fn map_range(line: &[u8]) -> Option<(u64, u64)> {
+    let range = std::str::from_utf8(line.split(|&b| b == b' ').next()?).ok()?;
+    let (start, end) = range.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+fn missing(request: &Request<'_>) -> Reason {
+    match classify(request.path) {
+        PathKind::Memfd => Reason::Memory,
+        PathKind::Deleted => Reason::Deleted,
+        _ => Reason::NoFile,
+    }
+}
+
+fn reason_of(error: crate::Error) -> Reason {
+    match error.kind() {
+        ErrorKind::Io => Reason::Unreadable,
+        ErrorKind::NotElf | ErrorKind::Damaged | ErrorKind::Limit => Reason::Damaged,
+    }
+}
+
+/// Of two refusals the one that tells more: that a file was there beats that none was.
+fn surer(a: Reason, b: Reason) -> Reason {
+    let weight = |reason| match reason {
+        Reason::BuildIdDiffers => 3,
+        Reason::Damaged => 2,
+        Reason::Unreadable => 1,
+        _ => 0,
+    };
+    if weight(b) > weight(a) { b } else { a }
+}
+
+#[cfg(test)]
+mod tests;

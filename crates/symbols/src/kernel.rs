@@ -1,0 +1,144 @@
+//! Names of the kernel's own text and of its modules.
+//!
+//! Text that comes and goes while the kernel runs (BPF programs and trampolines, ftrace and kprobe pages) stands in
+//! `/proc/kallsyms` too, at addresses that are reused at once. It is left out here: naming it needs a time.
+
+mod kallsyms;
+mod saved;
+
+use std::ops::Range;
+
+use crate::bytes::{Cursor, put_block, seal, unseal};
+use crate::error::Error;
+use crate::names::NameMap;
+use crate::notes;
+
+const MAGIC: &[u8; 8] = b"AIKSYM\0\x01";
+
+/// The index over one kernel's `/proc/kallsyms`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KernelTable {
+    names: NameMap,
+    /// The first symbol of each run of symbols of one module, and the module; the kernel itself has the empty name.
+    runs: Vec<(u32, String)>,
+    core: Range<u64>,
+    hidden: bool,
+    build_id: Vec<u8>,
+}
+
+/// A kernel symbol that covers an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelHit<'t> {
+    /// The symbol's name, not to be demangled.
+    pub name: &'t str,
+    /// The module it belongs to; `None` for the kernel itself.
+    pub module: Option<&'t str>,
+    /// The symbol's number in its table.
+    pub id: u32,
+    /// Where the symbol starts.
+    pub start: u64,
+    /// How far into the symbol the address is, in bytes.
+    pub offset: u64,
+}
+
+impl KernelTable {
+    /// The running kernel's table, from `/proc/kallsyms` or from the index of it that was kept on disk this boot.
+    ///
+    /// # Errors
+    /// When `/proc/kallsyms` cannot be read.
+    pub fn running() -> Result<KernelTable, Error> {
+        saved::running(crate::cache::default_dir().as_deref())
+    }
+
+    /// The table of any text in the form of `/proc/kallsyms`. Lines that are not of that form are skipped.
+    pub fn parse(kallsyms: &[u8]) -> KernelTable {
+        kallsyms::parse(kallsyms)
+    }
+
+    /// Whether the kernel hid its addresses from us (`kptr_restrict`, no privileges): then there are no names.
+    pub fn hidden(&self) -> bool {
+        self.hidden
+    }
+
+    /// The symbol at an address of the kernel's own text or a module's.
+    pub fn lookup(&self, addr: u64) -> Option<KernelHit<'_>> {
+        let hit = self.names.lookup(addr)?;
+        let run = self.runs.partition_point(|&(first, _)| first <= hit.id).checked_sub(1)?;
+        let module = self.runs.get(run).map(|(_, name)| name.as_str()).filter(|name| !name.is_empty());
+        Some(KernelHit { name: hit.name, module, id: hit.id, start: hit.start, offset: hit.offset })
+    }
+
+    /// Where the kernel's own text starts (`_stext`).
+    pub fn start(&self) -> u64 {
+        self.core.start
+    }
+
+    /// Where the kernel's own text ends (`_etext`): one past its last address.
+    pub fn end(&self) -> u64 {
+        self.core.end
+    }
+
+    /// Whether an address is inside the kernel's own text.
+    pub fn contains(&self, addr: u64) -> bool {
+        self.core.contains(&addr)
+    }
+
+    /// How many symbols there are, aliases counted once.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are no symbols.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The build id of the kernel, where it is known.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        (!self.build_id.is_empty()).then_some(&self.build_id)
+    }
+
+    /// The same table with the build id of the kernel that it is of, at most 64 bytes of it.
+    pub fn with_build_id(mut self, build_id: &[u8]) -> KernelTable {
+        self.build_id = build_id.iter().copied().take(notes::MAX_BUILD_ID).collect();
+        self
+    }
+
+    /// A compact, checksummed form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_block(&mut out, &self.build_id);
+        out.extend(u32::from(self.hidden).to_le_bytes());
+        out.extend(self.core.start.to_le_bytes());
+        out.extend(self.core.end.to_le_bytes());
+        out.extend((self.runs.len() as u64).to_le_bytes());
+        for (first, module) in &self.runs {
+            out.extend(first.to_le_bytes());
+            put_block(&mut out, module.as_bytes());
+        }
+        self.names.encode(&mut out);
+        seal(MAGIC, &out)
+    }
+
+    /// What [`encode`](KernelTable::encode) made, or `None` for anything else.
+    pub fn decode(bytes: &[u8]) -> Option<KernelTable> {
+        let mut cursor = Cursor(unseal(MAGIC, bytes)?);
+        let build_id = cursor.block()?.to_vec();
+        let hidden = cursor.u32()? != 0;
+        let core = cursor.u64()?..cursor.u64()?;
+        let mut runs = Vec::new();
+        for _ in 0..cursor.count()? {
+            let first = cursor.u32()?;
+            runs.push((first, std::str::from_utf8(cursor.block()?).ok()?.to_string()));
+        }
+        let names = NameMap::decode(&mut cursor)?;
+        let ascending = runs.windows(2).all(|w| w[0].0 < w[1].0);
+        (cursor.0.is_empty() && ascending).then_some(KernelTable { names, runs, core, hidden, build_id })
+    }
+}
+
+/// The build id of the running kernel, from `/sys/kernel/notes`.
+pub fn kernel_build_id() -> Option<Vec<u8>> {
+    let notes = std::fs::read("/sys/kernel/notes").ok()?;
+    notes::build_id_of_notes(&notes).map(<[u8]>::to_vec)
+}
