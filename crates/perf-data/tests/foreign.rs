@@ -1,0 +1,124 @@
+//! Recordings that others made, from many versions of perf and several machines. They are not part of the project: the
+//! folder that `AFTERIMAGE_CORPUS` names holds them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use afterimage_perf_data::record::kind;
+use afterimage_perf_data::{ErrorKind, FileReader, Record};
+use afterimage_testkit::{Need, corpus, has};
+
+/// Name in the corpus, SAMPLE records in it.
+const SEEKABLE: [(&str, usize); 19] = [
+    ("autofdo/ro_sample.perf", 13),
+    ("linux-perf-data/sleep.data", 7),
+    ("perf_data_converter/perf.data.armv7-3.4", 3893),
+    ("perf_data_converter/perf.data.branch-4.14", 13),
+    ("perf_data_converter/perf.data.branch_stack_hw_index", 5),
+    ("perf_data_converter/perf.data.busy.0-3.8", 4),
+    ("perf_data_converter/perf.data.callgraph-3.8", 1768),
+    ("perf_data_converter/perf.data.callgraph_and_branch-3.4", 923),
+    ("perf_data_converter/perf.data.ctx_switch_namespaces-4.14", 2),
+    ("perf_data_converter/perf.data.forkexit-3.8", 10335),
+    ("perf_data_converter/perf.data.group_desc-4.14", 13),
+    ("perf_data_converter/perf.data.hybrid_topology", 7),
+    ("perf_data_converter/perf.data.i686-3.4", 703),
+    ("perf_data_converter/perf.data.intel_pt-4.14", 15),
+    ("perf_data_converter/perf.data.lost_samples-4.4", 191),
+    ("perf_data_converter/perf.data.raw-3.4", 441),
+    ("perf_data_converter/perf.data.remmap-3.2", 198),
+    ("perf_data_converter/perf.data.throttle-3.8", 14980),
+    ("perf_data_converter/perf.data.weight_struct", 14),
+];
+
+const PIPES: [(&str, usize); 4] = [
+    ("perf_data_converter/perf.data.piped.ctx_switch_namespaces-4.14", 7),
+    ("perf_data_converter/perf.data.piped.header_features_aligned-6.12", 9),
+    ("perf_data_converter/perf.data.piped.hw_and_sw-3.4", 4275),
+    ("perf_data_converter/perf.data.piped.lost_samples-4.4", 191),
+];
+
+const COMPRESSED: [&str; 3] = [
+    "linux-perf-data/fibo.compressed2.pipe.data",
+    "linux-perf-data/sleep.compressed.data",
+    "linux-perf-data/sleep.compressed.pipe.data",
+];
+
+fn load(name: &str) -> Option<Vec<u8>> {
+    std::fs::read(corpus()?.join(PathBuf::from(name))).ok()
+}
+
+/// Decodes every record; each must fit its event, and each SAMPLE must have an event.
+fn read(name: &str, bytes: &[u8]) -> BTreeMap<u32, usize> {
+    let file = FileReader::open(bytes).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(file.finished(), "{name}");
+    let problems: Vec<_> = file.problems().iter().map(ToString::to_string).collect();
+    assert_eq!(problems, Vec::<String>::new(), "{name}");
+    let mut kinds = BTreeMap::new();
+    for raw in file.records() {
+        let raw = raw.unwrap_or_else(|e| panic!("{name}: {e}"));
+        *kinds.entry(raw.header.kind).or_insert(0) += 1;
+        if raw.header.kind == kind::SAMPLE {
+            assert!(file.event_for(&raw).is_some(), "{name}: a sample of no event at {}", raw.offset);
+        }
+        match file.decode(&raw) {
+            Ok(Record::Unknown(unknown)) => panic!("{name}: record type {}", unknown.kind),
+            Ok(_) => {}
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+    kinds
+}
+
+#[test]
+fn seekable() {
+    if !has("seekable", &[Need::Corpus]) {
+        return;
+    }
+    for (name, samples) in SEEKABLE {
+        let bytes = load(name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!(read(name, &bytes).get(&kind::SAMPLE).copied().unwrap_or(0), samples, "{name}");
+    }
+}
+
+#[test]
+fn pipes() {
+    if !has("pipes", &[Need::Corpus]) {
+        return;
+    }
+    for (name, samples) in PIPES {
+        let bytes = load(name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!(read(name, &bytes).get(&kind::SAMPLE).copied().unwrap_or(0), samples, "{name}");
+    }
+}
+
+/// A record of size 0 in the middle: an error that names the place, after everything before it was read.
+#[test]
+fn zero_size_record() {
+    let name = "perf_data_converter/perf.data.piped.corrupted.zero_size_sample-3.2";
+    if !has("zero_size_record", &[Need::Corpus]) {
+        return;
+    }
+    let bytes = load(name).unwrap_or_else(|| panic!("{name} is missing"));
+    let file = FileReader::open(&bytes).unwrap();
+    let records: Vec<_> = file.records().collect();
+    let (last, good) = records.split_last().unwrap();
+    assert!(good.iter().all(Result::is_ok));
+    assert!(good.len() >= 569);
+    let error = last.as_ref().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadSize);
+    assert_eq!(error.offset(), good.last().and_then(|r| r.as_ref().ok()).map(|r| r.offset + r.bytes.len() as u64));
+}
+
+#[test]
+fn compressed() {
+    if !has("compressed", &[Need::Corpus]) {
+        return;
+    }
+    for name in COMPRESSED {
+        let bytes = load(name).unwrap_or_else(|| panic!("{name} is missing"));
+        let error = FileReader::open(&bytes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{name}");
+    }
+}
