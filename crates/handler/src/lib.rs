@@ -1,1 +1,54 @@
 //! Programs on perf events: stub, slots, built-in handlers, counters.
+//!
+//! A perf event takes one BPF program, and the program cannot be exchanged while the event samples. So each event gets a
+//! small *stub* for good, which runs the current *pair of slots* (a gate, then a handler) by tail calls and counts what
+//! became of the sample. [`Handlers::swap`] fills a spare pair and then moves one number; no sample falls between.
+//!
+//! The life of it: [`Handlers::load`] before the events are enabled, [`Handlers::set_output`] for each handler ring,
+//! [`Handlers::attach`] for each event; then, while sampling, [`Handlers::counters`] and [`Handlers::drain_counts`]
+//! read shared memory only. Any other bpf(2) map call would make the kernel skip samples on the CPU it runs on.
+//! Dropping [`Handlers`] takes the programs off the events, which then sample on without them: disable them first.
+
+mod cpus;
+mod error;
+mod handlers;
+mod libbpf_log;
+mod load;
+mod mapping;
+mod options;
+mod table;
+
+pub use error::{Error, ErrorKind, Result};
+pub use handlers::{Counters, Handlers};
+pub use options::{Builtin, EventConfig, Mechanism, Options};
+pub use table::{CountEntry, DrainStats};
+
+/// The generated skeletons of the two objects. Their `types` are the C structures, laid out by the compiler.
+mod skeleton {
+    #![allow(
+        clippy::all,
+        clippy::allow_attributes_without_reason,
+        clippy::expect_used,
+        clippy::undocumented_unsafe_blocks,
+        clippy::unwrap_used,
+        missing_docs,
+        unreachable_pub,
+        unsafe_op_in_unsafe_fn,
+        reason = "generated code"
+    )]
+
+    pub(crate) mod stub {
+        include!(concat!(env!("OUT_DIR"), "/stub.skel.rs"));
+    }
+
+    pub(crate) mod builtins {
+        include!(concat!(env!("OUT_DIR"), "/builtins.skel.rs"));
+    }
+}
+
+/// The object file of the stub, for tests that look into it.
+#[doc(hidden)]
+pub const STUB_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stub.bpf.o"));
+/// The object file of the built-in handlers, for tests that look into it.
+#[doc(hidden)]
+pub const BUILTINS_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/builtins.bpf.o"));

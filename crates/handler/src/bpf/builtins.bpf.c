@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * The programs that stand in the slots: the gate that lets everything pass, and the built-in handlers `emit` and
+ * `count`, each once for kernels that show a program its sample and once for those that do not.
+ */
+#include "afterimage.bpf.h"
+#include "sample.bpf.h"
+#include "count.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* What the built-in handlers return: chain to the sampling ring, or drop. */
+const volatile bool ai_chain = false;
+
+static __always_inline struct ai_cpu *ai_this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&ai_cpus, &cpu);
+}
+
+static __always_inline struct ai_counters *ai_these_counters(const struct ai_cpu *cell)
+{
+	__u32 key = cell->event * ai_nr_cpus + bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&ai_counters, &key);
+}
+
+SEC("perf_event")
+int ai_gate(struct bpf_perf_event_data *ctx)
+{
+	struct ai_cpu *cell = ai_this_cpu();
+
+	if (cell)
+		bpf_tail_call(ctx, &ai_slots, ai_gate_slot(cell->generation) + 1);
+	return 1;
+}
+
+/* ---- emit ---- */
+
+struct ai_emit {
+	struct ai_hdr hdr;
+	__u32 pid;
+	__u32 tid;
+	__u64 period;
+	__u64 nr;
+	__u64 chain[1]; /* as many as the loader gives room to */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* CPUs: set by the loader, as is the size of the value */
+	__type(key, __u32);
+	__type(value, struct ai_emit);
+} ai_scratch SEC(".maps");
+
+/* The handler rings, at event * CPUs + cpu. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, 1); /* events * CPUs: set by the loader */
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} ai_outputs SEC(".maps");
+
+static __always_inline int ai_emit_sample(struct bpf_perf_event_data *ctx, bool kernel_context)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct ai_cpu *cell = ai_this_cpu();
+	struct ai_emit *out = bpf_map_lookup_elem(&ai_scratch, &cpu);
+	struct ai_counters *counters;
+	struct ai_sample sample;
+	__u64 nr, size;
+
+	if (!cell || !out)
+		return 1;
+	counters = ai_these_counters(cell);
+	if (!counters)
+		return 1;
+
+	if (kernel_context)
+		ai_read_kern(ctx, &sample, cell->flags, out->chain);
+	else
+		ai_read_plain(ctx, &sample, cell->flags, out->chain);
+	nr = sample.nr;
+	size = __builtin_offsetof(struct ai_emit, chain) + nr * sizeof(__u64);
+	if ((cell->flags & AI_STACK) && !nr)
+		counters->stack_failed++;
+
+	out->hdr.version = AI_VERSION;
+	out->hdr.size = size;
+	out->hdr.kind = AI_KIND_EMIT;
+	out->hdr.handler = AI_HANDLER_EMIT;
+	out->hdr.generation = cell->generation;
+	out->hdr.cpu = cpu;
+	out->hdr.time = sample.time;
+	out->hdr.ip = sample.ip;
+	out->hdr.seq = cell->seq;
+	out->pid = sample.pid;
+	out->tid = sample.tid;
+	out->period = sample.period;
+	out->nr = nr;
+
+	cell->flags |= AI_OUTPUT;
+	counters->emitted++;
+	barrier_var(size);
+	if (size > __builtin_offsetof(struct ai_emit, chain) + AI_CHAIN_WORDS(ai_chain_max) * sizeof(__u64) ||
+	    bpf_perf_event_output(ctx, &ai_outputs, cell->event * ai_nr_cpus + cpu, out, size))
+		counters->emit_lost++;
+	return ai_chain;
+}
+
+SEC("perf_event")
+int ai_emit_kern(struct bpf_perf_event_data *ctx)
+{
+	return ai_emit_sample(ctx, true);
+}
+
+SEC("perf_event")
+int ai_emit_plain(struct bpf_perf_event_data *ctx)
+{
+	return ai_emit_sample(ctx, false);
+}
+
+/* ---- count ---- */
+
+struct ai_half {
+	__u32 *index;
+	struct ai_entry *entries;
+	__u64 *arena;
+	__u64 *used_entries;
+	__u64 *used_words;
+};
+
+/*
+ * Finds the entry of `want`, whose chain stands at the arena's end, or makes it. Linear probing stops at a free place
+ * or at an equal 64-bit hash, so that the chain is compared once at most.
+ */
+static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_entry *want, __u64 at)
+{
+	struct ai_entry *entry = 0;
+	__u32 tag = want->hash >> 48, position = 0, number;
+	bool place = false;
+
+	for (__u32 i = 0; i < AI_PROBES; i++) {
+		__u32 word;
+
+		position = ((__u32)want->hash + i) & ai_index_mask;
+		word = half->index[position];
+		if (!word) {
+			place = true;
+			break;
+		}
+		number = (word & 0xffff) - 1;
+		if (word >> 16 != tag || number >= ai_nr_entries)
+			continue;
+		entry = &half->entries[number];
+		if (entry->hash == want->hash)
+			break;
+		entry = 0;
+	}
+
+	if (entry) {
+		__u32 stack = entry->stack;
+
+		if (stack > ai_arena_words || entry->nr != want->nr || entry->ip != want->ip ||
+		    entry->pid != want->pid || entry->tid != want->tid || entry->exec_id != want->exec_id ||
+		    entry->comm[0] != want->comm[0] || entry->comm[1] != want->comm[1] ||
+		    !ai_same_chain(half->arena + stack, half->arena + at, want->nr))
+			return AI_COLLISION;
+		entry->count++;
+		entry->period += want->period;
+		return AI_STORED;
+	}
+
+	number = *half->used_entries;
+	if (!place || number >= ai_nr_entries || at + want->nr > ai_arena_words)
+		return AI_FULL;
+	want->stack = at;
+	want->position = position;
+	half->entries[number] = *want;
+	half->index[position & ai_index_mask] = tag << 16 | (number + 1);
+	*half->used_entries = number + 1;
+	/* Chains begin at even words and end with a zero word where they are odd. */
+	*half->used_words = (at + want->nr + 1) & ~1ULL;
+	return AI_STORED;
+}
+
+static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *ctx, struct ai_table *table, __u32 key,
+						   struct ai_cpu *cell, struct ai_counters *counters,
+						   bool kernel_context)
+{
+	__u32 active = *(volatile __u64 *)&table->active & 1;
+	struct ai_half half = { .used_entries = &table->used[active].entries, .used_words = &table->used[active].words };
+	struct ai_entry want = { .count = 1 };
+	struct ai_sample sample;
+	__u64 at = *half.used_words, nr, hash;
+
+	key = key * 2 + active;
+	half.index = bpf_map_lookup_elem(&ai_index, &key);
+	half.entries = bpf_map_lookup_elem(&ai_entries, &key);
+	half.arena = bpf_map_lookup_elem(&ai_arena, &key);
+	if (!half.index || !half.entries || !half.arena || at > ai_arena_words)
+		return AI_FULL;
+
+	if (kernel_context)
+		ai_read_kern(ctx, &sample, cell->flags, half.arena + at);
+	else
+		ai_read_plain(ctx, &sample, cell->flags, half.arena + at);
+	nr = sample.nr;
+	if ((cell->flags & AI_STACK) && !nr)
+		counters->stack_failed++;
+	if (nr >= AI_CHAIN_WORDS(ai_chain_max))
+		return AI_FULL;
+	half.arena[at + nr] = 0;
+
+	want.ip = sample.ip;
+	want.first_time = sample.time ? sample.time : bpf_ktime_get_ns();
+	want.period = sample.period;
+	want.pid = sample.pid;
+	want.tid = sample.tid;
+	want.nr = nr;
+	want.exec_id = bpf_get_current_task_btf()->self_exec_id;
+	bpf_get_current_comm(want.comm, sizeof(want.comm));
+	hash = ai_mix(ai_mix(want.comm[0], want.comm[1]), (__u64)want.pid << 32 | want.tid);
+	hash = ai_mix(ai_mix(hash, want.exec_id), want.ip);
+	want.hash = ai_hash_chain(half.arena + at, nr, hash);
+	return ai_put(&half, &want, at);
+}
+
+static __always_inline int ai_count_sample(struct bpf_perf_event_data *ctx, bool kernel_context)
+{
+	struct ai_cpu *cell = ai_this_cpu();
+	struct ai_counters *counters;
+	enum ai_outcome outcome = AI_FULL;
+	struct ai_table *table = 0;
+	__u32 key;
+
+	if (!cell)
+		return 1;
+	counters = ai_these_counters(cell);
+	if (!counters)
+		return 1;
+	cell->flags |= AI_OUTPUT;
+	key = cell->event * ai_nr_tables + cell->table - 1;
+	if (cell->table)
+		table = bpf_map_lookup_elem(&ai_tables, &key);
+	if (table) {
+		ai_enter(table);
+		outcome = ai_count_in(ctx, table, key, cell, counters, kernel_context);
+		ai_leave(table);
+	}
+	if (outcome == AI_STORED)
+		counters->stored++;
+	else if (outcome == AI_FULL)
+		counters->lost_full++;
+	else
+		counters->lost_collision++;
+	return ai_chain;
+}
+
+SEC("perf_event")
+int ai_count_kern(struct bpf_perf_event_data *ctx)
+{
+	return ai_count_sample(ctx, true);
+}
+
+SEC("perf_event")
+int ai_count_plain(struct bpf_perf_event_data *ctx)
+{
+	return ai_count_sample(ctx, false);
+}

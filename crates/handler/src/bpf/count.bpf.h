@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The count table: for each (event, CPU) two halves, of which the program fills one while user space empties the other.
+ *
+ * A half is an index of 32-bit words (open addressing, a 16-bit tag and the entry's number plus one), a dense array of
+ * entries, and an arena of stacks. A new stack is read straight behind the arena's end; when it turns out to be known,
+ * the end simply does not move.
+ *
+ * The flip: user space stores `active`, then waits until `seq` is even or has changed. The program makes `seq` odd with
+ * a full barrier before it loads `active`, so either it sees the new half, or user space sees it at work.
+ */
+#ifndef AFTERIMAGE_COUNT_BPF_H
+#define AFTERIMAGE_COUNT_BPF_H
+
+#include "sample.bpf.h"
+
+#define AI_PROBES 32
+
+struct ai_used {
+	__u64 entries;
+	__u64 words;
+};
+
+struct ai_table {
+	__u64 active; /* written by user space alone */
+	__u64 reserved0[7];
+	__u64 seq; /* odd while the program is in the table */
+	struct ai_used used[2]; /* of each half; user space resets an idle one */
+	__u64 reserved1[3];
+};
+
+struct ai_entry {
+	__u64 hash;
+	__u64 ip;
+	__u64 first_time; /* of its first sample, ns on the event's clock */
+	__u64 count;
+	__u64 period; /* sum */
+	__u64 exec_id; /* of the task: an exec ends an entry */
+	__u64 comm[2];
+	__u32 pid;
+	__u32 tid;
+	__u32 stack; /* where the chain begins in the arena, in words */
+	__u32 nr;    /* words of the chain, with context markers */
+	__u32 position; /* in the index */
+	__u32 reserved;
+};
+
+#define AI_ARRAY(name, type_of_value)                                                                                  \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                                     \
+		__uint(max_entries, 1);                                                                                \
+		__type(key, __u32);                                                                                    \
+		__type(value, type_of_value);                                                                          \
+	} name SEC(".maps")
+
+/* The sizes of the last three are set by the loader, together with the constants below. */
+AI_ARRAY(ai_tables, struct ai_table);
+AI_ARRAY(ai_index, __u32);
+AI_ARRAY(ai_entries, struct ai_entry);
+AI_ARRAY(ai_arena, __u64);
+
+const volatile __u32 ai_nr_tables = 1;   /* tables of one event: the CPUs that have one */
+const volatile __u32 ai_nr_entries = 1;  /* of a half, below 65536 */
+const volatile __u32 ai_index_mask = 0;  /* words of the index minus one */
+const volatile __u32 ai_arena_words = 1; /* of a half, without the AI_CHAIN_WORDS behind them */
+const volatile bool ai_weak_order = false; /* whether plain stores may become visible out of order */
+
+static __always_inline __u64 ai_mix(__u64 hash, __u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 32);
+}
+
+/* No chain is longer than its buffer; the verifier has to be told again wherever it is walked. */
+static __always_inline __u64 ai_within_buffer(__u64 nr)
+{
+	__u64 most = AI_CHAIN_WORDS(ai_chain_max);
+
+	barrier_var(nr);
+	return nr < most ? nr : most;
+}
+
+/* Two lanes, so that a multiplication need not wait for the one before. The word behind an odd chain is zero. */
+static __always_inline __u64 ai_hash_chain(const __u64 *chain, __u64 nr, __u64 seed)
+{
+	__u64 a = seed, b = ~seed;
+
+	nr = ai_within_buffer(nr);
+	for (__u32 i = 0; i < AI_CHAIN_WORDS(AI_CHAIN_MAX); i += 2) {
+		if (i >= nr)
+			break;
+		a = ai_mix(a, chain[i]);
+		b = ai_mix(b, chain[i + 1]);
+	}
+	return ai_mix(a, b);
+}
+
+static __always_inline bool ai_same_chain(const __u64 *one, const __u64 *other, __u64 nr)
+{
+	__u64 differ = 0;
+
+	nr = ai_within_buffer(nr);
+	for (__u32 i = 0; i < AI_CHAIN_WORDS(AI_CHAIN_MAX); i += 2) {
+		if (i >= nr)
+			break;
+		differ |= one[i] ^ other[i];
+		differ |= one[i + 1] ^ other[i + 1];
+	}
+	return !differ;
+}
+
+enum ai_outcome { AI_STORED, AI_FULL, AI_COLLISION };
+
+static __always_inline void ai_enter(struct ai_table *table)
+{
+	__u64 before = __sync_fetch_and_add(&table->seq, 1);
+
+	barrier_var(before);
+}
+
+static __always_inline void ai_leave(struct ai_table *table)
+{
+	if (ai_weak_order) {
+		ai_enter(table);
+	} else {
+		barrier();
+		*(volatile __u64 *)&table->seq = table->seq + 1;
+	}
+}
+
+#endif

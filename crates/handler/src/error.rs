@@ -1,0 +1,82 @@
+//! What can go wrong with programs on events.
+
+use std::fmt;
+use std::io;
+
+/// The result of everything here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something failed, for those who must tell causes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The kernel wants CAP_BPF and CAP_PERFMON, or a policy refuses.
+    NotPermitted,
+    /// The kernel, or this combination of event and handler, cannot do it.
+    Unsupported,
+    /// The options contradict each other or name what does not exist.
+    Options,
+    /// The event already carries a program.
+    Busy,
+    /// Any other answer of the operating system.
+    System,
+}
+
+/// An error: what was tried, why it failed, and the last lines that libbpf had to say about it.
+///
+/// `{}` prints `what: cause`; `{:#}` adds the lines.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    what: String,
+    cause: String,
+    log: Vec<String>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, what: impl Into<String>, cause: impl Into<String>) -> Error {
+        Error { kind, what: what.into(), cause: cause.into(), log: Vec::new() }
+    }
+
+    pub(crate) fn io(what: impl Into<String>, error: &io::Error) -> Error {
+        let kind = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => ErrorKind::NotPermitted,
+            Some(libc::EEXIST) => ErrorKind::Busy,
+            _ => ErrorKind::System,
+        };
+        Error::new(kind, what, error.to_string())
+    }
+
+    pub(crate) fn libbpf(what: impl Into<String>, error: &libbpf_rs::Error, log: Vec<String>) -> Error {
+        let kind = match error.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => ErrorKind::NotPermitted,
+            libbpf_rs::ErrorKind::AlreadyExists => ErrorKind::Busy,
+            _ => ErrorKind::System,
+        };
+        Error { kind, what: what.into(), cause: error.to_string(), log }
+    }
+
+    /// Why it failed.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The last lines of libbpf and the verifier, oldest first.
+    pub fn log(&self) -> &[String] {
+        &self.log
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.cause)?;
+        if f.alternate() {
+            for line in &self.log {
+                write!(f, "\n  {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

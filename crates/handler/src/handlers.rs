@@ -1,0 +1,308 @@
+//! Handlers at work: attached to events, swapped, read.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::addr_of_mut;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::load::{Dimensions, Loaded, load};
+use crate::skeleton::builtins::types::ai_counters;
+use crate::table::{CountEntry, DrainStats};
+use crate::{Builtin, Error, ErrorKind, Mechanism, Options, Result};
+
+/// Pairs of slots, used in turn (AI_PAIRS).
+const PAIRS: u32 = 64;
+/// The generation that sampling begins with.
+const FIRST_GENERATION: u32 = 1;
+
+/// What became of the samples of one event on one CPU, since the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Samples that the stub saw. `handled = filtered + dropped + passed`.
+    pub handled: u64,
+    /// Refused by the gate.
+    pub filtered: u64,
+    /// The handler returned 0 and had given the sample to no output.
+    pub dropped: u64,
+    /// Given to at least one output.
+    pub passed: u64,
+    /// Sent on to the sampling ring.
+    pub chained: u64,
+    /// Records that a handler tried to write to the handler ring.
+    pub emitted: u64,
+    /// Those of them that found no room, or no ring.
+    pub emit_lost: u64,
+    /// Samples counted in the table.
+    pub stored: u64,
+    /// Samples that the table had no room for: no entry, no place in the index, no arena, or no table for this CPU.
+    pub lost_full: u64,
+    /// Samples that met an entry of equal hash and other content.
+    pub lost_collision: u64,
+    /// Samples whose stack was asked for and could not be read. They are stored or sent without.
+    pub stack_failed: u64,
+}
+
+/// Loaded programs, their maps, and the links that hold them to events.
+#[derive(Debug)]
+pub struct Handlers {
+    loaded: Loaded,
+    mechanism: Mechanism,
+    note: Option<String>,
+    current: Builtin,
+    generation: u32,
+    nr_cpus: u32,
+    /// Number of the count table of each CPU that has one, by CPU.
+    table_of: Vec<Option<u32>>,
+    nr_tables: u32,
+    links: Vec<OwnedFd>,
+}
+
+impl Handlers {
+    /// Loads stubs and handlers and makes `options.builtin` the current one. Nothing runs before [`Handlers::attach`].
+    ///
+    /// # Errors
+    /// Without CAP_BPF and CAP_PERFMON, on kernels that can do neither mechanism, and for options that contradict.
+    pub fn load(options: &Options) -> Result<Handlers> {
+        let dimensions = Dimensions::choose(options)?;
+        let (loaded, mechanism, note) = match options.mechanism {
+            Some(mechanism) => (load(options, &dimensions, mechanism)?, mechanism, None),
+            None => match load(options, &dimensions, Mechanism::Kfuncs) {
+                Ok(loaded) => (loaded, Mechanism::Kfuncs, None),
+                Err(e) if e.kind() == ErrorKind::NotPermitted => return Err(e),
+                Err(e) => (load(options, &dimensions, Mechanism::Plain)?, Mechanism::Plain, Some(format!("{e:#}"))),
+            },
+        };
+        Handlers::start(loaded, mechanism, note, options, &dimensions)
+    }
+
+    fn start(
+        loaded: Loaded,
+        mechanism: Mechanism,
+        note: Option<String>,
+        options: &Options,
+        dimensions: &Dimensions,
+    ) -> Result<Handlers> {
+        let mut table_of = vec![None; dimensions.nr_cpus as usize];
+        for (number, &cpu) in dimensions.table_cpus.iter().enumerate() {
+            table_of[cpu as usize] = Some(number as u32);
+            if let Some(cell) = loaded.cpus.get(cpu as usize) {
+                // SAFETY: `cell` points at a whole ai_cpu; no program is attached yet.
+                unsafe { (*cell).table = number as u32 + 1 };
+            }
+        }
+        let mut handlers = Handlers {
+            loaded,
+            mechanism,
+            note,
+            current: Builtin::None,
+            generation: FIRST_GENERATION - 1,
+            nr_cpus: dimensions.nr_cpus,
+            table_of,
+            nr_tables: dimensions.table_cpus.len() as u32,
+            links: Vec::new(),
+        };
+        if let Some(control) = handlers.loaded.control.get(0) {
+            // SAFETY: `control` points at a whole ai_control; no program is attached yet.
+            unsafe { (*control).fall_through = 1 };
+        }
+        handlers.swap(options.builtin)?;
+        Ok(handlers)
+    }
+
+    /// How the programs get at the sample.
+    pub fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Why the better mechanism was not taken, where it was tried.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// The handler in force.
+    pub fn current(&self) -> Builtin {
+        self.current
+    }
+
+    /// The number of the current pair; it grows by one at each swap.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Puts the stub of `event` on a perf event, which should still be disabled. An event may be opened many times (for
+    /// each CPU and task): attach to each. The link keeps the event alive, also when its descriptor is closed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when the event has a program already, [`ErrorKind::Unsupported`] for a tracing event.
+    pub fn attach(&mut self, event: usize, perf_fd: BorrowedFd<'_>) -> Result<()> {
+        let what = "attaching the stub";
+        let stub = self.loaded.stubs.get(event).ok_or_else(|| no_event(what, event))?;
+        // SAFETY: both descriptors are open for the call; no options are passed.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(
+                stub.as_raw_fd(),
+                perf_fd.as_raw_fd(),
+                libbpf_sys::BPF_PERF_EVENT,
+                std::ptr::null(),
+            )
+        };
+        if fd < 0 {
+            let error = io::Error::from_raw_os_error(-fd);
+            return Err(match error.raw_os_error() {
+                Some(libc::EINVAL) => {
+                    Error::new(ErrorKind::Unsupported, what, "the kernel wants another kind of program here")
+                }
+                _ => Error::io(what, &error),
+            });
+        }
+        // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
+        self.links.push(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(())
+    }
+
+    /// How many links there are.
+    pub fn attached(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Gives `event` its handler ring on `cpu`: a BPF_OUTPUT event opened on that CPU. Call it before sampling starts.
+    ///
+    /// # Errors
+    /// For an event or CPU that is not there, and where the kernel refuses the descriptor.
+    pub fn set_output(&mut self, event: usize, cpu: u32, bpf_output_fd: BorrowedFd<'_>) -> Result<()> {
+        let what = "giving a handler its ring";
+        if event >= self.loaded.stubs.len() {
+            return Err(no_event(what, event));
+        }
+        let key = self.key(event, cpu).ok_or_else(|| Error::new(ErrorKind::Options, what, format!("no CPU {cpu}")))?;
+        update(&self.loaded.outputs, key as u32, bpf_output_fd.as_raw_fd()).map_err(|e| Error::io(what, &e))
+    }
+
+    /// The counters of one event on one CPU; zeroes for what does not exist. Plain loads from shared memory: exact once
+    /// the event is disabled, off by a sample in flight before.
+    pub fn counters(&self, event: usize, cpu: u32) -> Counters {
+        let at: Option<*mut ai_counters> = self.key(event, cpu).and_then(|key| self.loaded.counters.get(key));
+        let Some(at) = at else {
+            return Counters::default();
+        };
+        macro_rules! read {
+            ($($field:ident)*) => {
+                Counters { $($field: {
+                    // SAFETY: `at` points at a whole ai_counters, aligned to 8, as long as `self` lives; the program
+                    // writes it meanwhile, so the load is atomic.
+                    unsafe { AtomicU64::from_ptr(addr_of_mut!((*at).$field)) }.load(Ordering::Relaxed)
+                }),* }
+            };
+        }
+        read!(handled filtered dropped passed chained emitted emit_lost stored lost_full lost_collision stack_failed)
+    }
+
+    /// Hands out what `count` has gathered for one event on one CPU since the last drain, and forgets it. A handler that
+    /// is counting goes on in the table's other half.
+    pub fn drain_counts(&mut self, event: usize, cpu: u32, f: &mut dyn FnMut(&CountEntry<'_>)) -> DrainStats {
+        let number = self.table_of.get(cpu as usize).copied().flatten();
+        let (Some(tables), Some(number)) = (self.loaded.tables.as_mut(), number) else {
+            return DrainStats::default();
+        };
+        if event >= self.loaded.stubs.len() {
+            return DrainStats::default();
+        }
+        tables.drain(event * self.nr_tables as usize + number as usize, f)
+    }
+
+    /// Makes `builtin` the current handler of all events and returns its generation. The spare pair is written first,
+    /// then one number: every sample runs the old pair or the new one.
+    ///
+    /// # Errors
+    /// For a handler that was not loaded (see [`Options::also`]).
+    pub fn swap(&mut self, builtin: Builtin) -> Result<u32> {
+        let what = "swapping the handler";
+        let handler = match builtin {
+            Builtin::None => None,
+            Builtin::Emit => self.loaded.emit.as_ref(),
+            Builtin::Count => self.loaded.count.as_ref(),
+        };
+        if handler.is_none() && builtin != Builtin::None {
+            return Err(Error::new(ErrorKind::Options, what, format!("{builtin} was not loaded")));
+        }
+        let next = self.generation.wrapping_add(1);
+        let slot = (next % PAIRS) * 2;
+        update(&self.loaded.slots, slot, self.loaded.gate.as_raw_fd()).map_err(|e| Error::io(what, &e))?;
+        match handler {
+            Some(program) => update(&self.loaded.slots, slot + 1, program.as_raw_fd()),
+            None => delete(&self.loaded.slots, slot + 1),
+        }
+        .map_err(|e| Error::io(what, &e))?;
+        if let Some(control) = self.loaded.control.get(0) {
+            // SAFETY: `control` points at a whole ai_control as long as `self` lives; programs read the word meanwhile.
+            unsafe { AtomicU32::from_ptr(addr_of_mut!((*control).generation)) }.store(next, Ordering::Release);
+        }
+        self.generation = next;
+        self.current = builtin;
+        Ok(next)
+    }
+
+    /// Takes the handler away: every sample chains to the sampling ring.
+    ///
+    /// # Errors
+    /// As [`Handlers::swap`].
+    pub fn clear(&mut self) -> Result<u32> {
+        self.swap(Builtin::None)
+    }
+
+    /// The generations that `cpu` has run, with the time of the first sample of each (ns on the events' clock), oldest
+    /// first. The last 64 are kept.
+    pub fn generations(&self, cpu: u32) -> Vec<(u32, u64)> {
+        let Some(cell) = self.loaded.cpus.get(cpu as usize) else { return Vec::new() };
+        // SAFETY: `cell` points at a whole ai_cpu as long as `self` lives; the program writes it meanwhile, so every
+        // access is atomic.
+        let total = || unsafe { AtomicU32::from_ptr(addr_of_mut!((*cell).seen_total)) }.load(Ordering::Acquire);
+        loop {
+            let before = total();
+            let kept = before.min(PAIRS);
+            let list = (before - kept..before)
+                .map(|n| {
+                    let at = (n % PAIRS) as usize;
+                    // SAFETY: as above; `at` is within the array.
+                    unsafe {
+                        let seen = addr_of_mut!((*cell).seen[at]);
+                        (
+                            AtomicU32::from_ptr(addr_of_mut!((*seen).generation)).load(Ordering::Relaxed),
+                            AtomicU64::from_ptr(addr_of_mut!((*seen).time)).load(Ordering::Relaxed),
+                        )
+                    }
+                })
+                .collect();
+            if total() == before {
+                return list;
+            }
+        }
+    }
+
+    fn key(&self, event: usize, cpu: u32) -> Option<usize> {
+        (cpu < self.nr_cpus).then_some(event * self.nr_cpus as usize + cpu as usize)
+    }
+}
+
+fn no_event(what: &str, event: usize) -> Error {
+    Error::new(ErrorKind::Options, what, format!("no event {event} was loaded"))
+}
+
+/// Stores a descriptor in an array of programs or events.
+fn update(map: &OwnedFd, key: u32, value: RawFd) -> io::Result<()> {
+    // SAFETY: key and value are of the sizes that both maps were created with, and live through the call.
+    let result = unsafe {
+        libbpf_sys::bpf_map_update_elem(map.as_raw_fd(), (&raw const key).cast(), (&raw const value).cast(), 0)
+    };
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+/// Empties a slot; an empty one is as good.
+fn delete(map: &OwnedFd, key: u32) -> io::Result<()> {
+    // SAFETY: the key is of the size that the map was created with, and lives through the call.
+    let result = unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), (&raw const key).cast()) };
+    match -result {
+        error if error > 0 && error != libc::ENOENT => Err(io::Error::from_raw_os_error(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,227 @@
+//! Loading: sizes the maps, sets the constants, and keeps descriptors of what the handlers need later.
+
+use std::io;
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{OpenObject, OpenProgramMut, ProgramMut};
+
+use crate::mapping::Mapping;
+use crate::skeleton::builtins::types::{ai_control, ai_counters, ai_cpu, ai_emit};
+use crate::skeleton::builtins::{BuiltinsMaps, BuiltinsSkelBuilder, OpenBuiltinsMaps, OpenBuiltinsProgs};
+use crate::skeleton::stub::StubSkelBuilder;
+use crate::table::{Sizes, Tables, map_tables};
+use crate::{Builtin, Error, ErrorKind, EventConfig, Mechanism, Options, Result, cpus, libbpf_log};
+
+/// Deepest chain that the programs are built for (AI_CHAIN_MAX).
+const CHAIN_MAX: u32 = 1024;
+/// Flags of an event, as in afterimage.bpf.h.
+const AI_STACK: u32 = 1 << 8;
+const AI_NO_KERNEL_STACK: u32 = 1 << 9;
+const AI_NO_USER_STACK: u32 = 1 << 10;
+
+/// Everything that outlives the load.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) slots: OwnedFd,
+    pub(crate) outputs: OwnedFd,
+    pub(crate) control: Mapping<ai_control>,
+    pub(crate) cpus: Mapping<ai_cpu>,
+    pub(crate) counters: Mapping<ai_counters>,
+    pub(crate) tables: Option<Tables>,
+    pub(crate) gate: OwnedFd,
+    pub(crate) emit: Option<OwnedFd>,
+    pub(crate) count: Option<OwnedFd>,
+    /// One for each event.
+    pub(crate) stubs: Vec<OwnedFd>,
+}
+
+/// What the maps are sized by.
+#[derive(Clone, Debug)]
+pub(crate) struct Dimensions {
+    /// Bound of CPU numbers, the stride of everything indexed by (event, CPU).
+    pub(crate) nr_cpus: u32,
+    /// CPUs that have tables.
+    pub(crate) table_cpus: Vec<u32>,
+    events: u32,
+    chain_max: u32,
+    sizes: Sizes,
+}
+
+impl Dimensions {
+    pub(crate) fn choose(options: &Options) -> Result<Dimensions> {
+        let bad = |cause: String| Error::new(ErrorKind::Options, "loading handlers", cause);
+        let events = u32::try_from(options.events.len()).ok().filter(|&n| (1..=4096).contains(&n));
+        let events = events.ok_or_else(|| bad(format!("{} events: 1 to 4096 can be served", options.events.len())))?;
+        let nr_cpus = cpus::bound()?;
+        let mut table_cpus = if options.cpus.is_empty() { cpus::online()? } else { options.cpus.clone() };
+        table_cpus.sort_unstable();
+        table_cpus.dedup();
+        if let Some(cpu) = table_cpus.iter().find(|&&cpu| cpu >= nr_cpus) {
+            return Err(bad(format!("there is no CPU {cpu}")));
+        }
+        let tables = u64::from(events) * table_cpus.len() as u64;
+        let chain_max = cpus::chain_words().clamp(16, CHAIN_MAX);
+        let sizes = Sizes::choose(options.count_slots, tables, chain_max);
+        Ok(Dimensions { nr_cpus, table_cpus, events, chain_max, sizes })
+    }
+
+    fn tables(&self) -> u32 {
+        self.events * self.table_cpus.len() as u32
+    }
+}
+
+/// Refuses what the kernel would refuse if it could see through a tail call, or would do wrong.
+pub(crate) fn check_rules(options: &Options, mechanism: Mechanism) -> Result<()> {
+    let unwinds = options.wants(Builtin::Emit) || options.wants(Builtin::Count);
+    if mechanism == Mechanism::Kfuncs || !unwinds {
+        return Ok(());
+    }
+    let refuse = |cause: String| Err(Error::new(ErrorKind::Unsupported, "loading handlers", cause));
+    if let Some(index) = options.events.iter().position(|e| !e.may_unwind()) {
+        return refuse(format!(
+            "event {index} is precise and this kernel shows programs no sample: use call graphs of kernel and user, or \
+             drop the p modifier"
+        ));
+    }
+    let chain_words = cpus::chain_words();
+    if options.events.iter().any(|e| e.callchain) && chain_words > CHAIN_MAX {
+        return refuse(format!(
+            "kernel.perf_event_max_stack allows {chain_words} words a stack, more than {CHAIN_MAX}"
+        ));
+    }
+    Ok(())
+}
+
+/// Loads everything for one mechanism.
+pub(crate) fn load(options: &Options, dimensions: &Dimensions, mechanism: Mechanism) -> Result<Loaded> {
+    check_rules(options, mechanism)?;
+    let mut object = MaybeUninit::uninit();
+    let (skeleton, log) = libbpf_log::capture(|| {
+        let mut open = BuiltinsSkelBuilder::default().open(&mut object)?;
+        size_maps(&mut open.maps, options, dimensions)?;
+        choose_programs(&mut open.progs, options, mechanism);
+        open.load()
+    });
+    let skeleton = skeleton.map_err(|e| Error::libbpf("loading the handlers", &e, log))?;
+    let maps = &skeleton.maps;
+    let stubs = options
+        .events
+        .iter()
+        .enumerate()
+        .map(|(index, event)| load_stub(index as u32, event, maps, dimensions, mechanism))
+        .collect::<Result<Vec<_>>>()?;
+    let kept = |program: &ProgramMut<'_>, wanted: bool| if wanted { own(program.as_fd()).map(Some) } else { Ok(None) };
+    let (emit, count) = match mechanism {
+        Mechanism::Kfuncs => (&skeleton.progs.ai_emit_kern, &skeleton.progs.ai_count_kern),
+        Mechanism::Plain => (&skeleton.progs.ai_emit_plain, &skeleton.progs.ai_count_plain),
+    };
+    let (nr_cpus, events) = (dimensions.nr_cpus as usize, dimensions.events as usize);
+    let map_counts = || {
+        let fds = [maps.ai_tables.as_fd(), maps.ai_index.as_fd(), maps.ai_entries.as_fd(), maps.ai_arena.as_fd()];
+        map_tables(fds, dimensions.sizes, dimensions.tables() as usize)
+    };
+    Ok(Loaded {
+        slots: own(maps.ai_slots.as_fd())?,
+        outputs: own(maps.ai_outputs.as_fd())?,
+        control: Mapping::new("ai_control", maps.ai_control.as_fd(), size_of::<ai_control>(), 1)?,
+        cpus: Mapping::new("ai_cpus", maps.ai_cpus.as_fd(), size_of::<ai_cpu>(), nr_cpus)?,
+        counters: Mapping::new("ai_counters", maps.ai_counters.as_fd(), size_of::<ai_counters>(), events * nr_cpus)?,
+        tables: options.wants(Builtin::Count).then(map_counts).transpose()?,
+        gate: own(skeleton.progs.ai_gate.as_fd())?,
+        emit: kept(emit, options.wants(Builtin::Emit))?,
+        count: kept(count, options.wants(Builtin::Count))?,
+        stubs,
+    })
+}
+
+fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    fd.try_clone_to_owned().map_err(|e| Error::io("keeping a descriptor", &e))
+}
+
+/// Sets sizes and constants. What is not wanted keeps maps of one small value.
+fn size_maps(maps: &mut OpenBuiltinsMaps<'_>, options: &Options, dimensions: &Dimensions) -> libbpf_rs::Result<()> {
+    let Dimensions { nr_cpus, events, chain_max, sizes, .. } = *dimensions;
+    maps.ai_cpus.set_max_entries(nr_cpus)?;
+    maps.ai_counters.set_max_entries(events * nr_cpus)?;
+    maps.ai_outputs.set_max_entries(events * nr_cpus)?;
+    if options.wants(Builtin::Emit) {
+        let bytes = offset_of!(ai_emit, chain) + sizes.slack as usize * size_of::<u64>();
+        maps.ai_scratch.set_max_entries(nr_cpus)?;
+        maps.ai_scratch.set_value_size(bytes as u32)?;
+    }
+    if options.wants(Builtin::Count) {
+        let tables = dimensions.tables();
+        maps.ai_tables.set_max_entries(tables)?;
+        for (map, bytes) in [
+            (&mut maps.ai_index, sizes.index_bytes()),
+            (&mut maps.ai_entries, sizes.entries_bytes()),
+            (&mut maps.ai_arena, sizes.arena_bytes()),
+        ] {
+            map.set_max_entries(2 * tables)?;
+            map.set_value_size(bytes as u32)?;
+        }
+    }
+    let constants = maps.rodata_data.as_mut().ok_or_else(no_constants)?;
+    constants.ai_nr_cpus = nr_cpus;
+    constants.ai_chain_max = chain_max;
+    constants.ai_nr_tables = dimensions.table_cpus.len() as u32;
+    constants.ai_nr_entries = sizes.entries;
+    constants.ai_index_mask = sizes.index - 1;
+    constants.ai_arena_words = sizes.arena;
+    constants.ai_weak_order = cfg!(not(target_arch = "x86_64"));
+    constants.ai_chain = options.chain;
+    Ok(())
+}
+
+fn no_constants() -> libbpf_rs::Error {
+    libbpf_rs::Error::from(io::Error::other("the object has no constants"))
+}
+
+fn choose_programs(progs: &mut OpenBuiltinsProgs<'_>, options: &Options, mechanism: Mechanism) {
+    let choose = |program: &mut OpenProgramMut<'_>, builtin, of| {
+        program.set_autoload(mechanism == of && options.wants(builtin));
+    };
+    choose(&mut progs.ai_emit_kern, Builtin::Emit, Mechanism::Kfuncs);
+    choose(&mut progs.ai_count_kern, Builtin::Count, Mechanism::Kfuncs);
+    choose(&mut progs.ai_emit_plain, Builtin::Emit, Mechanism::Plain);
+    choose(&mut progs.ai_count_plain, Builtin::Count, Mechanism::Plain);
+}
+
+/// Loads the stub of one event over the maps that exist.
+fn load_stub(
+    index: u32,
+    event: &EventConfig,
+    shared: &BuiltinsMaps<'_>,
+    dimensions: &Dimensions,
+    mechanism: Mechanism,
+) -> Result<OwnedFd> {
+    let mut object: MaybeUninit<OpenObject> = MaybeUninit::uninit();
+    let (skeleton, log) = libbpf_log::capture(|| {
+        let mut open = StubSkelBuilder::default().open(&mut object)?;
+        open.maps.ai_slots.reuse_fd(shared.ai_slots.as_fd())?;
+        open.maps.ai_control.reuse_fd(shared.ai_control.as_fd())?;
+        open.maps.ai_cpus.reuse_fd(shared.ai_cpus.as_fd())?;
+        open.maps.ai_counters.reuse_fd(shared.ai_counters.as_fd())?;
+        let constants = open.maps.rodata_data.as_mut().ok_or_else(no_constants)?;
+        constants.ai_nr_cpus = dimensions.nr_cpus;
+        constants.ai_event = index;
+        constants.ai_event_flags = flags_of(event);
+        open.progs.ai_stub_kern.set_autoload(mechanism == Mechanism::Kfuncs);
+        open.progs.ai_stub_plain.set_autoload(mechanism == Mechanism::Plain);
+        open.load()
+    });
+    let skeleton = skeleton.map_err(|e| Error::libbpf("loading the stub", &e, log))?;
+    match mechanism {
+        Mechanism::Kfuncs => own(skeleton.progs.ai_stub_kern.as_fd()),
+        Mechanism::Plain => own(skeleton.progs.ai_stub_plain.as_fd()),
+    }
+}
+
+fn flags_of(event: &EventConfig) -> u32 {
+    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    flag(event.callchain, AI_STACK)
+        | flag(event.exclude_callchain_kernel, AI_NO_KERNEL_STACK)
+        | flag(event.exclude_callchain_user, AI_NO_USER_STACK)
+}
