@@ -260,9 +260,14 @@ impl Timeline {
         self.texts.iter().enumerate().map(|(i, text)| (TextId(u32::try_from(i).unwrap_or(u32::MAX)), text))
     }
 
-    /// Whether any text of the timeline ever covered an address near `addr`: a cheap test that spares look-ups.
+    /// Whether a text of the timeline may ever have covered `addr`: a cheap test that spares look-ups.
     pub fn may_cover(&self, addr: u64) -> bool {
-        addr >= self.low && addr < self.high
+        self.may_overlap(addr, addr)
+    }
+
+    /// Whether a text of the timeline may ever have covered an address from `low` to `high`, both included.
+    pub fn may_overlap(&self, low: u64, high: u64) -> bool {
+        high >= self.low && low < self.high
     }
 
     /// Rises with every change, so that what was looked up can be kept until then.

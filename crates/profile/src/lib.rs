@@ -1,1 +1,39 @@
-//! Replay of records in time order, and the aggregated profile.
+//! From records to answers: replay in time order, names for addresses, the aggregated profile.
+//!
+//! ```text
+//!   records ──order by rounds──▶ replay ──▶ State: tasks, maps, kernel text *as of now*
+//!                                  │ TimedSample (borrowed from the file)
+//!                                  ▼
+//!                                Sink ──────────────▶ script prints each one
+//!                                  │
+//!                         aggregate: one entry per distinct (task, stack, …)
+//!                                  │ locate: address → Loc, which needs no time any more
+//!                                  ▼
+//!                         Resolver: Loc → Frame (name, or the reason why there is none), once per Loc
+//!                                  ▼
+//!                         Profile: rows, call trees, folded stacks
+//! ```
+//!
+//! Nothing is allocated per sample, and no address is named twice. What could not be read or named is a value in the
+//! result ([`ReplayStats::error`], [`Reason`]), never a failure of the whole.
+#![forbid(unsafe_code)]
+
+mod aggregate;
+mod loc;
+mod replay;
+mod resolve;
+mod sample;
+mod state;
+mod stats;
+
+pub use afterimage_symbols::Reason;
+pub use aggregate::{
+    AggregateOptions, EventProfile, Key, Node, Order, Profile, Row, SortKey, Stack, TallySource, Tree, UnknownSortKey,
+    Weight, aggregate,
+};
+pub use loc::{CpuMode, Loc, Place};
+pub use replay::{ReplayOptions, Replayed, Sink, replay};
+pub use resolve::{Dso, Frame, FrameKind, ResolveOptions, Resolver, SymId};
+pub use sample::TimedSample;
+pub use state::{CommId, KernelMap, ObjectId, ProcessId, SpaceId, State, Step, ThreadId};
+pub use stats::ReplayStats;

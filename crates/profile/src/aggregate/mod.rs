@@ -1,0 +1,58 @@
+//! The aggregated profile: rows, call trees, folded stacks.
+
+mod chains;
+mod collect;
+mod profile;
+mod rows;
+mod sort;
+mod stacks;
+mod tree;
+mod weight;
+
+use afterimage_perf_data::FileReader;
+
+use crate::replay::{ReplayOptions, replay};
+use crate::resolve::Resolver;
+use collect::Collector;
+pub use profile::{EventProfile, Profile, TallySource};
+pub use rows::{Key, Row};
+pub use sort::{SortKey, UnknownSortKey};
+pub use stacks::Stack;
+pub use tree::{Node, Order, Tree};
+pub use weight::Weight;
+
+/// What is asked of a profile.
+#[derive(Clone, Debug)]
+pub struct AggregateOptions {
+    /// What tells rows apart, in the order of the columns. The fewer keys, the less is kept.
+    pub sort: Vec<SortKey>,
+    /// Whether stacks are kept: for [`Profile::tree`] and [`Profile::stacks`].
+    pub chains: bool,
+    /// Whether a row also gets what its callees took (`--children`): then symbols that were only callers have rows too.
+    pub children: bool,
+    /// How to replay.
+    pub replay: ReplayOptions,
+}
+
+impl Default for AggregateOptions {
+    /// perf's default: by name of the thread, object and symbol, no stacks.
+    fn default() -> Self {
+        AggregateOptions {
+            sort: vec![SortKey::Comm, SortKey::Dso, SortKey::Sym],
+            chains: false,
+            children: false,
+            replay: ReplayOptions::default(),
+        }
+    }
+}
+
+/// Replays a recording into a profile and names everything in it.
+pub fn aggregate<'f>(
+    reader: &'f FileReader<'f>,
+    options: &AggregateOptions,
+    resolver: &mut Resolver,
+) -> Profile {
+    let mut collector = Collector::new(reader.events().len(), options);
+    let replayed = replay(reader, &options.replay, &mut collector);
+    Profile::new(reader, options, collector, replayed, resolver)
+}

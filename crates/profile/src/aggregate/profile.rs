@@ -1,0 +1,210 @@
+//! What a recording says, with names.
+
+use std::sync::Arc;
+
+use afterimage_perf_data::{EventDesc, EventTally, FileReader, RecordingTally, Tally};
+use afterimage_symbols::Reason;
+use rustc_hash::FxHashMap;
+
+use super::collect::{Collector, Entry, EventSums, LocId};
+use super::{AggregateOptions, SortKey, Weight};
+use crate::replay::Replayed;
+use crate::resolve::{Frame, Resolver};
+use crate::state::State;
+use crate::stats::ReplayStats;
+
+/// `PERF_TYPE_SOFTWARE` and `PERF_COUNT_SW_DUMMY` (linux/perf_event.h): an event that has no samples.
+const DUMMY: (u32, u64) = (1, 9);
+
+/// One event's part of a profile.
+#[derive(Clone, Debug)]
+pub struct EventProfile {
+    /// Its index in the recording.
+    pub event: usize,
+    /// Its name; of a handler's output beside the samples, `EVENT/emit` or `EVENT/count`.
+    pub name: Arc<str>,
+    /// All its samples.
+    pub total: Weight,
+    /// Samples whose stack has a user part.
+    pub user_stacks: u64,
+    /// Those whose user part ends within two frames: most likely code without frame pointers.
+    pub short_user_stacks: u64,
+}
+
+/// Where a tally comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TallySource {
+    /// The recorder wrote it at the end.
+    Recording,
+    /// The recorder wrote it during the recording, which was not finished: it goes up to the last pass.
+    Journal,
+    /// Nobody wrote one: it says what the records show, and names no event's loss apart.
+    Records,
+}
+
+/// What a recording says: samples by event, with names for all places.
+#[derive(Debug)]
+pub struct Profile {
+    /// The events that have samples, or could have had.
+    pub events: Vec<EventProfile>,
+    /// What the replay saw.
+    pub stats: ReplayStats,
+    /// Samples whose own address has no name, by reason, most first.
+    pub unresolved: Vec<(Reason, u64)>,
+    /// What became of every overflow.
+    pub tally: RecordingTally,
+    /// Where the tally comes from.
+    pub tally_source: TallySource,
+    /// The state at the end: names of threads and cgroups, kernel text.
+    pub state: State,
+    pub(crate) sort: Vec<SortKey>,
+    pub(crate) children: bool,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) stacks: Vec<LocId>,
+    /// Frames by place.
+    pub(crate) frame_of: Vec<u32>,
+    pub(crate) frames: Vec<Frame>,
+}
+
+impl Profile {
+    pub(crate) fn new(
+        reader: &FileReader<'_>,
+        options: &AggregateOptions,
+        collector: Collector<'_>,
+        replayed: Replayed,
+        resolver: &mut Resolver,
+    ) -> Profile {
+        let Replayed { state, stats } = replayed;
+        let Collector { entries, events: sums, places, .. } = collector;
+        let mut frames = Vec::new();
+        let mut local: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut frame_of = Vec::with_capacity(places.locs.len());
+        for loc in &places.locs {
+            let index = resolver.index(&state, *loc);
+            let frame = *local.entry(index).or_insert_with(|| {
+                frames.extend(resolver.at(index).cloned());
+                u32::try_from(frames.len().saturating_sub(1)).unwrap_or(u32::MAX)
+            });
+            frame_of.push(frame);
+        }
+        let events = events(reader, &sums);
+        let (tally, tally_source) = tally(reader, &events, &stats);
+        let mut profile = Profile {
+            events,
+            stats,
+            unresolved: Vec::new(),
+            tally,
+            tally_source,
+            state,
+            sort: options.sort.clone(),
+            children: options.children,
+            entries,
+            stacks: places.stacks,
+            frame_of,
+            frames,
+        };
+        profile.unresolved = profile.reasons();
+        profile
+    }
+
+    /// The part of an event, of `100 %`, that a period is.
+    pub fn percent(&self, event: usize, period: u64) -> f64 {
+        match self.events.get(event).map(|event| event.total.period) {
+            None | Some(0) => 0.0,
+            Some(total) => 100.0 * period as f64 / total as f64,
+        }
+    }
+
+    /// What rows are told apart by.
+    pub fn sort(&self) -> &[SortKey] {
+        &self.sort
+    }
+
+    pub(crate) fn frame(&self, loc: LocId) -> Option<&Frame> {
+        self.frames.get(*self.frame_of.get(loc as usize)? as usize)
+    }
+
+    /// The frames of an entry, innermost first; of one without a stack, its own.
+    pub(crate) fn frames_of<'p>(&'p self, entry: &'p Entry) -> impl DoubleEndedIterator<Item = &'p Frame> {
+        let (start, depth) = entry.stack;
+        let stack = self.stacks.get(start..start.saturating_add(depth as usize)).unwrap_or_default();
+        let stack = if stack.is_empty() { std::slice::from_ref(&entry.leaf) } else { stack };
+        stack.iter().filter_map(|loc| self.frame(*loc))
+    }
+
+    /// The entries of an event, with their numbers.
+    pub(crate) fn entries_of(&self, event: usize) -> impl Iterator<Item = (u32, &Entry)> {
+        let wanted = self.events.get(event).and_then(|event| u32::try_from(event.event).ok());
+        let numbered = (0_u32..).zip(&self.entries);
+        numbered.filter(move |(_, entry)| Some(entry.key.event) == wanted)
+    }
+
+    fn reasons(&self) -> Vec<(Reason, u64)> {
+        let mut by_reason: FxHashMap<Reason, u64> = FxHashMap::default();
+        for entry in &self.entries {
+            if let Some(Err(reason)) = self.frame(entry.leaf).map(|frame| &frame.symbol) {
+                let samples = by_reason.entry(*reason).or_default();
+                *samples = samples.saturating_add(entry.weight.samples);
+            }
+        }
+        let mut all: Vec<_> = by_reason.into_iter().collect();
+        all.sort_by_key(|(reason, samples)| (std::cmp::Reverse(*samples), *reason));
+        all
+    }
+}
+
+/// The events worth telling of: those with samples, and those that could have had some.
+fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventProfile> {
+    let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
+    // The output of a handler that took the place of the samples counts as the event itself.
+    let stands_apart = |index: usize| {
+        handlers.iter().find(|h| h.output_event == Some(index) && h.event != index).map(|handler| handler.chain)
+    };
+    let shown = |index: usize, desc: &EventDesc, sums: &EventSums| {
+        let dummy = (desc.attr.kind, desc.attr.config) == DUMMY || desc.attr.period_or_freq == 0;
+        sums.weight.records != 0 || (!dummy && stands_apart(index) != Some(false))
+    };
+    reader
+        .events()
+        .iter()
+        .zip(sums)
+        .enumerate()
+        .filter(|(index, (desc, sums))| shown(*index, desc, sums))
+        .map(|(event, (desc, sums))| EventProfile {
+            event,
+            name: name(reader, event, desc).into(),
+            total: sums.weight,
+            user_stacks: sums.user_stacks,
+            short_user_stacks: sums.short_user_stacks,
+        })
+        .collect()
+}
+
+fn name(reader: &FileReader<'_>, event: usize, desc: &EventDesc) -> String {
+    let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
+    let apart = handlers.iter().find(|h| h.output_event == Some(event) && h.event != event && h.chain);
+    match apart.and_then(|handler| Some((handler, reader.events().get(handler.event)?))) {
+        Some((handler, of)) => format!("{}/{}", of.name, handler.name),
+        None => desc.name.clone(),
+    }
+}
+
+/// The tally that the recorder left, or what the records show.
+fn tally(reader: &FileReader<'_>, events: &[EventProfile], stats: &ReplayStats) -> (RecordingTally, TallySource) {
+    if let Some(tally) = reader.private().and_then(|private| private.tally.clone()) {
+        let source = if reader.finished() { TallySource::Recording } else { TallySource::Journal };
+        return (tally, source);
+    }
+    // Both tell of the same loss; the LOST records of the rings miss its tail, and records that are no samples are in
+    // them. Neither says whose samples they were, so they are told of the only event, or of the first.
+    let lost = if stats.lost_samples == 0 { stats.lost } else { stats.lost_samples };
+    let events = events.iter().enumerate().map(|(i, event)| {
+        let mut sum = Tally::default();
+        sum.ring.delivered = event.total.samples;
+        sum.ring.lost = if i == 0 { lost } else { 0 };
+        sum.chained = sum.ring.delivered.saturating_add(sum.ring.lost);
+        sum.throttle.episodes = if i == 0 { stats.throttles } else { 0 };
+        EventTally { name: event.name.to_string(), per_cpu: Vec::new(), sum, audit: None }
+    });
+    (RecordingTally { events: events.collect(), complete: reader.finished() }, TallySource::Records)
+}

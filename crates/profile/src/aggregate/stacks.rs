@@ -1,0 +1,35 @@
+//! Folded stacks: each distinct stack with its weight.
+
+use super::{Profile, Weight};
+use crate::resolve::Frame;
+
+/// A stack and what was sampled in it.
+#[derive(Clone, Debug)]
+pub struct Stack<'p> {
+    /// The name that the threads had.
+    pub comm: &'p str,
+    /// The process, if processes tell rows apart.
+    pub pid: Option<u32>,
+    /// The thread, if threads tell rows apart.
+    pub tid: Option<u32>,
+    /// What was sampled in it.
+    pub weight: Weight,
+    /// Its frames, outermost first; the last one is where the samples were taken.
+    pub frames: Vec<&'p Frame>,
+}
+
+impl Profile {
+    /// The stacks of an event (an index into [`Profile::events`]), in the order of their first samples. Two may look
+    /// the same: what differs is an address within a symbol, or a key that a row would show.
+    pub fn stacks(&self, event: usize) -> impl Iterator<Item = Stack<'_>> {
+        let has = |key| self.sort.contains(&key);
+        let (pid, tid) = (has(super::SortKey::Pid), has(super::SortKey::Tid));
+        self.entries_of(event).map(move |(_, entry)| Stack {
+            comm: self.state.comm(entry.key.comm()),
+            pid: pid.then_some(entry.key.pid),
+            tid: tid.then_some(entry.key.tid),
+            weight: entry.weight,
+            frames: self.frames_of(entry).rev().collect(),
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! Call trees of a row.
+
+use rustc_hash::FxHashMap;
+
+use super::{Profile, Row, Weight};
+use crate::resolve::{Frame, SymId};
+
+/// In which direction a call tree is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// From the outermost caller down to the row's symbol.
+    Caller,
+    /// From the row's symbol up to who called it.
+    Callee,
+}
+
+/// A call tree.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Its roots, heaviest first.
+    pub nodes: Vec<Node>,
+}
+
+/// One symbol in a call tree.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// A frame in the symbol.
+    pub frame: Frame,
+    /// Samples whose path ends here.
+    pub own: Weight,
+    /// Samples whose path goes through here or ends here.
+    pub total: Weight,
+    /// What comes next, heaviest first.
+    pub nodes: Vec<Node>,
+}
+
+/// A node while the tree grows.
+struct Growing<'p> {
+    frame: &'p Frame,
+    own: Weight,
+    total: Weight,
+    next: Vec<usize>,
+}
+
+impl Profile {
+    /// The call tree of a row of [`Profile::rows`]. Of a row of a caller (`children`) it begins, or ends, with the row's
+    /// symbol where it is outermost on the stack, so that each sample is in it once.
+    pub fn tree(&self, row: &Row, order: Order) -> Tree {
+        let mut grown: Vec<Growing<'_>> = Vec::new();
+        let mut roots: Vec<usize> = Vec::new();
+        let mut index: FxHashMap<(usize, SymId), usize> = FxHashMap::default();
+        let mut path: Vec<&Frame> = Vec::new();
+        for entry in row.entries.iter().filter_map(|number| self.entries.get(*number as usize)) {
+            path.clear();
+            path.extend(self.frames_of(entry));
+            let of_row = row.sym.and_then(|sym| path.iter().rposition(|frame| frame.sym == sym));
+            let is_own = self.frame(entry.leaf).is_some_and(|leaf| row.sym.is_none_or(|sym| leaf.sym == sym));
+            // The row's own samples show their whole stack.
+            if let (Some(start), false) = (of_row, is_own) {
+                path.drain(..start);
+            }
+            if order == Order::Caller {
+                path.reverse();
+            }
+            let mut at = usize::MAX;
+            for frame in &path {
+                let next = grown.len();
+                let node = *index.entry((at, frame.sym)).or_insert(next);
+                if node == next {
+                    grown.push(Growing { frame, own: Weight::default(), total: Weight::default(), next: Vec::new() });
+                    match grown.get_mut(at) {
+                        Some(parent) => parent.next.push(node),
+                        None => roots.push(node),
+                    }
+                }
+                if let Some(node) = grown.get_mut(node) {
+                    node.total.add(entry.weight);
+                }
+                at = node;
+            }
+            if let Some(last) = grown.get_mut(at) {
+                last.own.add(entry.weight);
+            }
+        }
+        Tree { nodes: finish(&grown, &roots) }
+    }
+}
+
+/// As deep as a stack is, which a record's size limits to 8,190.
+fn finish(grown: &[Growing<'_>], level: &[usize]) -> Vec<Node> {
+    let mut nodes: Vec<Node> = level
+        .iter()
+        .filter_map(|i| grown.get(*i))
+        .map(|node| Node {
+            frame: node.frame.clone(),
+            own: node.own,
+            total: node.total,
+            nodes: finish(grown, &node.next),
+        })
+        .collect();
+    nodes.sort_by_key(|node| std::cmp::Reverse(node.total.period));
+    nodes
+}

@@ -1,0 +1,276 @@
+//! The records of a recording, in time order, with what the machine was like at each moment.
+
+mod queue;
+mod shape;
+mod target;
+
+use afterimage_perf_data::record::{Sample, cpumode, kind};
+use afterimage_perf_data::{EmitPayload, Error, ErrorKind, FileReader, RawRecord, context};
+
+use crate::sample::TimedSample;
+use crate::state::State;
+use crate::stats::ReplayStats;
+use queue::{Entry, Queue};
+use shape::{Fields, Shape};
+use target::Targets;
+
+/// What takes part in a replay.
+pub trait Sink<'f> {
+    /// A sample, at its time.
+    fn sample(&mut self, state: &State, sample: &TimedSample<'f>);
+
+    /// Any other kernel record, in time order, after it took effect. `time` is 0 for records made up by the recorder.
+    fn record(&mut self, state: &State, time: u64, raw: &RawRecord<'f>) {
+        let _ = (state, time, raw);
+    }
+}
+
+/// How to replay.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayOptions {
+    /// Most records that wait for their turn, 16 bytes each. Only a recording without rounds, or with very long ones,
+    /// comes near it; then the older half goes and records that come later than that are counted as late.
+    pub max_pending: usize,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        ReplayOptions { max_pending: 32 << 20 }
+    }
+}
+
+/// The end of a replay.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The machine at the end of the recording; ids and [`Loc`](crate::Loc)s from the replay refer to it.
+    pub state: State,
+    /// What was seen.
+    pub stats: ReplayStats,
+}
+
+/// Replays a recording: every record in time order changes the state, every sample goes to `sink`.
+///
+/// It does not fail: what can be read is replayed, and [`ReplayStats`] says what could not.
+pub fn replay<'f, S: Sink<'f>>(reader: &'f FileReader<'f>, options: &ReplayOptions, sink: &mut S) -> Replayed {
+    let mut run = Run::new(reader, options);
+    for raw in reader.records() {
+        match raw {
+            Ok(raw) => run.take(&raw, sink),
+            Err(error) => {
+                run.stats.error = Some(error);
+                break;
+            }
+        }
+    }
+    let rest = run.queue.rest();
+    run.hand_out(&rest, sink);
+    run.stats.late = run.queue.late;
+    Replayed { state: run.state, stats: run.stats }
+}
+
+struct Run<'f> {
+    reader: &'f FileReader<'f>,
+    shapes: Vec<Shape>,
+    /// Where all events have their times at the same places, those places.
+    times: Option<Shape>,
+    targets: Targets<'f>,
+    counts: bool,
+    queue: Queue,
+    state: State,
+    stats: ReplayStats,
+}
+
+impl<'f> Run<'f> {
+    fn new(reader: &'f FileReader<'f>, options: &ReplayOptions) -> Run<'f> {
+        let shapes: Vec<Shape> =
+            reader.events().iter().map(|event| Shape::new(&event.attr, reader.endian())).collect();
+        let targets = Targets::new(reader.events(), reader.private());
+        Run {
+            reader,
+            times: shapes.first().filter(|first| shapes.iter().all(|shape| shape.same_time(first))).copied(),
+            shapes,
+            counts: targets.has_counts(),
+            targets,
+            queue: Queue::new(options.max_pending),
+            state: State::new(),
+            stats: ReplayStats { finished: reader.finished(), ..ReplayStats::default() },
+        }
+    }
+
+    #[inline]
+    fn take<S: Sink<'f>>(&mut self, raw: &RawRecord<'f>, sink: &mut S) {
+        self.stats.records += 1;
+        if raw.header.kind >= kind::FIRST_USER {
+            if raw.header.kind == kind::FINISHED_ROUND {
+                self.stats.rounds += 1;
+                let ready = self.queue.round();
+                self.hand_out(&ready, sink);
+            }
+            return;
+        }
+        if self.counts && raw.header.kind == kind::SAMPLE {
+            if let Some(event) = self.reader.event_for(raw) {
+                self.targets.note(event, raw.offset);
+            }
+        }
+        match self.time_of(raw) {
+            // What the recorder made up before the recording, and what has no time, takes effect at once, as in perf.
+            None | Some(0 | u64::MAX) => self.hand_out_one(0, raw, sink),
+            Some(time) => {
+                if self.queue.push(Entry::new(time, raw.offset, raw.header.size)) {
+                    let ready = self.queue.half();
+                    self.hand_out(&ready, sink);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn time_of(&self, raw: &RawRecord<'_>) -> Option<u64> {
+        let shape = match &self.times {
+            Some(shape) => shape,
+            None => self.shapes.get(self.reader.event_for(raw).unwrap_or(0))?,
+        };
+        if raw.header.kind == kind::SAMPLE {
+            shape.time_of_sample(raw.bytes)
+        } else {
+            shape.time_of_other(raw.bytes)
+        }
+    }
+
+    fn hand_out<S: Sink<'f>>(&mut self, entries: &[Entry], sink: &mut S) {
+        for entry in entries {
+            let range = entry.range();
+            let raw = self.reader.bytes(&range).map(|b| RawRecord::parse(b, range.start, self.reader.endian()));
+            if let Some(Ok(raw)) = raw {
+                self.hand_out_one(entry.time, &raw, sink);
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_out_one<S: Sink<'f>>(&mut self, time: u64, raw: &RawRecord<'f>, sink: &mut S) {
+        if raw.header.kind == kind::SAMPLE {
+            return self.sample(raw, sink);
+        }
+        match self.reader.decode(raw) {
+            Ok(record) => {
+                self.state.apply(time, &record, &mut self.stats);
+                sink.record(&self.state, time, raw);
+            }
+            Err(error) => self.undecodable(error),
+        }
+    }
+
+    #[inline]
+    fn sample<S: Sink<'f>>(&mut self, raw: &RawRecord<'f>, sink: &mut S) {
+        let Some(event) = self.reader.event_for(raw) else {
+            self.stats.unknown_event += 1;
+            return;
+        };
+        let Some(shape) = self.shapes.get(event).copied() else { return };
+        let Some(fields) = shape.fields(raw) else {
+            return self.undecodable(Error::at(ErrorKind::Truncated, "sample", raw.offset));
+        };
+        let target = self.targets.of(event);
+        if target.payload {
+            if let Some(()) = self.emitted(raw, event, target.event, &fields, sink) {
+                return;
+            }
+        }
+        let cgroup = if shape.cgroup { self.cgroup(raw, event) } else { None };
+        let count = if self.counts { self.targets.count(event, raw.offset) } else { 1 };
+        let misc = raw.header.misc;
+        self.deliver(raw, event, target.event, fields, Rest { count, misc, cgroup, emitted: false }, sink);
+    }
+
+    /// A sample whose raw data are what the `emit` handler wrote. `None` if they are another handler's.
+    fn emitted<S: Sink<'f>>(
+        &mut self,
+        raw: &RawRecord<'f>,
+        event: usize,
+        target: usize,
+        outer: &Fields<'f>,
+        sink: &mut S,
+    ) -> Option<()> {
+        let layout = self.reader.layout(event)?;
+        let payload = EmitPayload::decode(Sample::decode(raw, layout).ok()?.raw?).ok()?;
+        let kernel = match payload.callchain.iter().next() {
+            Some(context::KERNEL) => true,
+            Some(context::USER) => false,
+            _ => payload.hdr.ip >> 63 == 1,
+        };
+        let fields = Fields {
+            ip: payload.hdr.ip,
+            pid: payload.pid,
+            tid: payload.tid,
+            time: if payload.hdr.time == 0 { outer.time } else { Some(payload.hdr.time) },
+            addr: None,
+            cpu: Some(payload.hdr.cpu),
+            period: payload.period,
+            chain: payload.callchain,
+        };
+        let misc = if kernel { cpumode::KERNEL } else { cpumode::USER };
+        self.deliver(raw, event, target, fields, Rest { count: 1, misc, cgroup: None, emitted: true }, sink);
+        Some(())
+    }
+
+    #[inline]
+    fn deliver<S: Sink<'f>>(
+        &mut self,
+        raw: &RawRecord<'f>,
+        recorded_as: usize,
+        event: usize,
+        fields: Fields<'f>,
+        rest: Rest,
+        sink: &mut S,
+    ) {
+        let Some(layout) = self.reader.layout(recorded_as) else { return };
+        let (thread, process, comm, space) = self.state.task(fields.pid, fields.tid);
+        let sample = TimedSample {
+            event,
+            pid: fields.pid,
+            tid: fields.tid,
+            comm,
+            thread,
+            process,
+            space,
+            cpu: fields.cpu,
+            time: fields.time,
+            period: fields.period,
+            count: rest.count,
+            ip: fields.ip,
+            misc: rest.misc,
+            addr: fields.addr,
+            cgroup: rest.cgroup,
+            chain: fields.chain,
+            raw: *raw,
+            layout,
+            emitted: rest.emitted,
+        };
+        self.stats.samples += 1;
+        if let Some(time) = fields.time {
+            self.stats.first_time = Some(self.stats.first_time.map_or(time, |first| first.min(time)));
+            self.stats.last_time = Some(self.stats.last_time.map_or(time, |last| last.max(time)));
+        }
+        sink.sample(&self.state, &sample);
+    }
+
+    fn cgroup(&self, raw: &RawRecord<'f>, event: usize) -> Option<u64> {
+        Sample::decode(raw, self.reader.layout(event)?).ok()?.cgroup
+    }
+
+    #[cold]
+    fn undecodable(&mut self, error: Error) {
+        self.stats.undecodable += 1;
+        self.stats.first_undecodable.get_or_insert(error);
+    }
+}
+
+/// What a sample has beside its fields.
+struct Rest {
+    count: u64,
+    misc: u16,
+    cgroup: Option<u64>,
+    emitted: bool,
+}

@@ -1,0 +1,308 @@
+//! Names for places: each distinct place once.
+
+mod frame;
+mod kernel;
+mod user;
+
+use std::sync::Arc;
+
+use afterimage_kernel_text::TextId;
+use afterimage_perf_data::{BuildId, FileReader};
+use afterimage_symbols::{Finder, PathKind, Reason, demangle};
+use rustc_hash::FxHashMap;
+
+pub use frame::{Dso, Frame, FrameKind, SymId};
+use kernel::KernelNames;
+pub(crate) use user::Inode;
+use user::UserNames;
+
+use crate::loc::{CpuMode, Loc, Place};
+use crate::state::{KernelMap, Object, ObjectId, State};
+
+/// Where names come from.
+#[derive(Default)]
+pub struct ResolveOptions {
+    /// A text in the form of /proc/kallsyms to believe instead of asking the running kernel.
+    pub kallsyms: Option<Vec<u8>>,
+    /// Finds symbol tables of user objects; by default with the real files and the default cache.
+    pub finder: Option<Finder>,
+}
+
+/// Names the places of one replay. Every place is named once and then remembered.
+pub struct Resolver {
+    kallsyms: Option<Vec<u8>>,
+    kernel: Option<KernelNames>,
+    /// The kernel's build ID from beside the records.
+    kernel_build_id: Option<BuildId>,
+    features: Box<afterimage_perf_data::Features>,
+    finder: Option<Finder>,
+    user: Option<UserNames>,
+    dsos: FxHashMap<ObjectId, (Arc<Dso>, u32)>,
+    frames: Vec<Frame>,
+    by_loc: FxHashMap<Loc, u32>,
+    names: Interner,
+}
+
+impl Resolver {
+    /// A resolver for the places of one replay of this recording.
+    pub fn new(reader: &FileReader<'_>, options: ResolveOptions) -> Resolver {
+        let features = afterimage_perf_data::Features {
+            build_ids: reader.features().build_ids.clone(),
+            hostname: reader.features().hostname.clone(),
+            ..Default::default()
+        };
+        Resolver {
+            kallsyms: options.kallsyms,
+            kernel: None,
+            kernel_build_id: None,
+            features: Box::new(features),
+            finder: options.finder,
+            user: None,
+            dsos: FxHashMap::default(),
+            frames: Vec::new(),
+            by_loc: FxHashMap::default(),
+            names: Interner::default(),
+        }
+    }
+
+    /// The frame of a place of the replay that `state` is of.
+    pub fn frame(&mut self, state: &State, loc: Loc) -> &Frame {
+        let index = self.index(state, loc);
+        &self.frames[index as usize]
+    }
+
+    /// The number of a place's frame, for [`Resolver::at`].
+    pub(crate) fn index(&mut self, state: &State, loc: Loc) -> u32 {
+        if let Some(index) = self.by_loc.get(&loc) {
+            return *index;
+        }
+        let frame = self.resolve(state, loc);
+        let index = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
+        self.frames.push(frame);
+        self.by_loc.insert(loc, index);
+        index
+    }
+
+    pub(crate) fn at(&self, index: u32) -> Option<&Frame> {
+        self.frames.get(index as usize)
+    }
+
+    fn resolve(&mut self, state: &State, loc: Loc) -> Frame {
+        match loc.place {
+            Place::Kernel => self.kernel(state, loc.addr),
+            Place::Text(id) => self.text(state, id, loc.addr),
+            Place::Object(id) => match state.object_details(id) {
+                Some(object) => self.object(state, id, object, loc.addr),
+                None => self.unknown(loc.addr, FrameKind::Unknown, Reason::NoMapping),
+            },
+            Place::Unmapped => self.unknown(loc.addr, FrameKind::Unknown, Reason::NoMapping),
+            Place::Elsewhere(mode) => {
+                let kind = match mode {
+                    CpuMode::Hypervisor => FrameKind::Hypervisor,
+                    CpuMode::GuestKernel => FrameKind::GuestKernel,
+                    CpuMode::GuestUser => FrameKind::GuestUser,
+                    _ => FrameKind::Unknown,
+                };
+                self.unknown(loc.addr, kind, Reason::OtherKernel)
+            }
+        }
+    }
+
+    fn unknown(&mut self, addr: u64, kind: FrameKind, reason: Reason) -> Frame {
+        let dso = self.names.dso("[unknown]", "[unknown]", None);
+        self.names.unnamed(dso, addr, kind, reason)
+    }
+
+    fn kernel(&mut self, state: &State, addr: u64) -> Frame {
+        let map = state.kernel_map();
+        let names = match &mut self.kernel {
+            Some(names) => names,
+            none => none.insert(match &self.kallsyms {
+                Some(text) => KernelNames::given(text),
+                None => {
+                    self.kernel_build_id = kernel::recorded_build_id(&self.features, map);
+                    KernelNames::of_running(self.kernel_build_id, map)
+                }
+            }),
+        };
+        match names.lookup(addr) {
+            Ok(hit) => {
+                let module = hit.module.map(|name| format!("[{name}]"));
+                let kind = if module.is_some() { FrameKind::Module } else { FrameKind::Kernel };
+                let dso = match &module {
+                    Some(name) => self.names.dso(name, name, None),
+                    None => self.names.kernel_dso(self.kernel_build_id),
+                };
+                self.names.named((None, hit.id), dso, hit.name, hit.start, hit.offset, addr, kind)
+            }
+            Err(reason) => {
+                let dso = self.names.kernel_dso(self.kernel_build_id);
+                self.names.unnamed(dso, addr, FrameKind::Kernel, reason)
+            }
+        }
+    }
+
+    fn text(&mut self, state: &State, id: TextId, addr: u64) -> Frame {
+        let Some(text) = state.kernel().text(id) else {
+            return self.unknown(addr, FrameKind::Kernel, Reason::NoKernelText);
+        };
+        // perf gives each BPF text a dso of its own name.
+        let (dso, kind) = if text.kind.is_bpf() {
+            (self.names.dso(&text.name, &text.name, None), FrameKind::Bpf)
+        } else {
+            (self.names.kernel_dso(self.kernel_build_id), FrameKind::Kernel)
+        };
+        let sym = self.names.symbol(dso.1, &text.name, 0);
+        Frame {
+            symbol: Ok(sym.1),
+            offset: addr.wrapping_sub(text.addr),
+            addr,
+            dso: dso.0,
+            kind,
+            sym: sym.0,
+            dso_id: dso.1,
+        }
+    }
+
+    fn object(&mut self, state: &State, id: ObjectId, object: &Object, addr: u64) -> Frame {
+        let user = match &mut self.user {
+            Some(user) => user,
+            none => {
+                let same = same_kernel(&self.features, state.kernel_map());
+                let finder = self.finder.take().unwrap_or_else(Finder::new);
+                none.insert(UserNames::new(finder, &self.features, same))
+            }
+        };
+        let names = &mut self.names;
+        let dso = self.dsos.entry(id).or_insert_with(|| {
+            let (short, long) = dso_names(object);
+            names.dso(&short, &long, user.build_id(object))
+        });
+        let dso = dso.clone();
+        let kind = match object.kind {
+            PathKind::Vdso => FrameKind::Vdso,
+            PathKind::Anonymous | PathKind::Special => FrameKind::Jit,
+            _ => FrameKind::User,
+        };
+        match user.lookup(id, object, addr) {
+            Ok(hit) => {
+                let kind = if hit.jit { FrameKind::Jit } else { kind };
+                self.names.named((Some(id), hit.id), dso, hit.name, hit.start, hit.offset, addr, kind)
+            }
+            Err(reason) => self.names.unnamed(dso, addr, kind, reason),
+        }
+    }
+}
+
+fn same_kernel(features: &afterimage_perf_data::Features, map: Option<&KernelMap>) -> bool {
+    let recorded = kernel::recorded_build_id(features, map);
+    recorded.is_some_and(|id| afterimage_symbols::kernel_build_id().is_some_and(|own| own == id.as_bytes()))
+}
+
+/// The short and the long name of an object, as perf gives them.
+fn dso_names(object: &Object) -> (String, String) {
+    let path = String::from_utf8_lossy(&object.path).into_owned();
+    match object.kind {
+        PathKind::Anonymous | PathKind::Special => {
+            let pid = object.pid.unwrap_or(0);
+            (format!("[JIT] tid {pid}"), format!("/tmp/perf-{pid}.map"))
+        }
+        PathKind::File | PathKind::Deleted | PathKind::Memfd => {
+            let short = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&path).to_owned();
+            (short, path)
+        }
+        _ => (path.clone(), path),
+    }
+}
+
+/// Names and numbers that many frames share.
+#[derive(Default)]
+struct Interner {
+    dsos: FxHashMap<Dso, (Arc<Dso>, u32)>,
+    /// By the short name, which is what a report groups by.
+    dso_ids: FxHashMap<String, u32>,
+    kernel: Option<(Arc<Dso>, u32)>,
+    /// Symbols by dso, name and start.
+    symbols: FxHashMap<(u32, Arc<str>, u64), SymId>,
+    /// Symbols by their table (`None`: the kernel's) and their number in it.
+    numbered: FxHashMap<(Option<ObjectId>, u32), (Arc<str>, SymId)>,
+    unnamed: FxHashMap<(u32, u64), SymId>,
+    next: u32,
+}
+
+impl Interner {
+    fn dso(&mut self, short: &str, long: &str, build_id: Option<BuildId>) -> (Arc<Dso>, u32) {
+        let dso = Dso { short: short.to_owned(), long: long.to_owned(), build_id };
+        if let Some(known) = self.dsos.get(&dso) {
+            return known.clone();
+        }
+        let next = u32::try_from(self.dso_ids.len()).unwrap_or(u32::MAX);
+        let id = *self.dso_ids.entry(dso.short.clone()).or_insert(next);
+        let shared = Arc::new(dso.clone());
+        self.dsos.insert(dso, (shared.clone(), id));
+        (shared, id)
+    }
+
+    fn kernel_dso(&mut self, build_id: Option<BuildId>) -> (Arc<Dso>, u32) {
+        match &self.kernel {
+            Some(known) => known.clone(),
+            None => {
+                let dso = self.dso("[kernel.kallsyms]", "[kernel.kallsyms]", build_id);
+                self.kernel = Some(dso.clone());
+                dso
+            }
+        }
+    }
+
+    fn new_sym(&mut self) -> SymId {
+        self.next = self.next.saturating_add(1);
+        SymId(self.next)
+    }
+
+    fn symbol(&mut self, dso: u32, name: &str, start: u64) -> (SymId, Arc<str>) {
+        let name: Arc<str> = name.into();
+        let key = (dso, name, start);
+        if let Some((key, sym)) = self.symbols.get_key_value(&key) {
+            return (*sym, key.1.clone());
+        }
+        let sym = self.new_sym();
+        let name = key.1.clone();
+        self.symbols.insert(key, sym);
+        (sym, name)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one frame")]
+    fn named(
+        &mut self,
+        number: (Option<ObjectId>, u32),
+        dso: (Arc<Dso>, u32),
+        name: &str,
+        start: u64,
+        offset: u64,
+        addr: u64,
+        kind: FrameKind,
+    ) -> Frame {
+        let (name, sym) = match self.numbered.get(&number) {
+            Some((name, sym)) => (name.clone(), *sym),
+            None => {
+                let shown = if kind.is_kernel() { name.into() } else { demangle(name) };
+                let (sym, name) = self.symbol(dso.1, &shown, start);
+                self.numbered.insert(number, (name.clone(), sym));
+                (name, sym)
+            }
+        };
+        Frame { symbol: Ok(name), offset, addr, dso: dso.0, kind, sym, dso_id: dso.1 }
+    }
+
+    fn unnamed(&mut self, dso: (Arc<Dso>, u32), addr: u64, kind: FrameKind, reason: Reason) -> Frame {
+        let sym = match self.unnamed.get(&(dso.1, addr)) {
+            Some(sym) => *sym,
+            None => {
+                let sym = self.new_sym();
+                self.unnamed.insert((dso.1, addr), sym);
+                sym
+            }
+        };
+        Frame { symbol: Err(reason), offset: 0, addr, dso: dso.0, kind, sym, dso_id: dso.1 }
+    }
+}

@@ -1,0 +1,193 @@
+//! Names of what processes had mapped.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use afterimage_perf_data::{BuildId, Features};
+use afterimage_symbols::perfmap::PerfMap;
+use afterimage_symbols::source::RealFiles;
+use afterimage_symbols::{Finder, Live, PathKind, Reason, Request, SymbolTable, vdso};
+use rustc_hash::FxHashMap;
+
+use crate::state::{Object, ObjectId};
+
+/// A symbol of an object: raw name, number in its table, start, offset of the address.
+pub(crate) struct UserHit<'t> {
+    pub(crate) name: &'t str,
+    /// Numbers of one table; the object tells tables apart.
+    pub(crate) id: u32,
+    pub(crate) start: u64,
+    pub(crate) offset: u64,
+    pub(crate) jit: bool,
+}
+
+/// Names of what processes had mapped.
+pub(crate) struct UserNames {
+    finder: Finder,
+    /// Whether the recording was made on this machine: only then do paths and pids mean what they meant.
+    here: Here,
+    /// Build IDs that stand beside the records, by path.
+    listed: FxHashMap<Box<[u8]>, BuildId>,
+    tables: FxHashMap<ObjectId, Result<Arc<SymbolTable>, Reason>>,
+    maps: FxHashMap<u32, Result<PerfMap, Reason>>,
+    /// Whether the recorded kernel runs here: its vDSO is ours.
+    same_kernel: bool,
+    vdso: Option<Result<vdso::Vdso, Reason>>,
+}
+
+/// Whether a recording was made on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Here {
+    Yes,
+    No,
+    /// It does not say, as unfinished ones do not.
+    Perhaps,
+}
+
+impl UserNames {
+    pub(crate) fn new(finder: Finder, features: &Features, same_kernel: bool) -> UserNames {
+        let listed = features
+            .build_ids
+            .iter()
+            .filter(|entry| !entry.build_id.is_empty())
+            .map(|entry| (entry.filename.as_bytes().into(), entry.build_id))
+            .collect();
+        UserNames {
+            finder,
+            here: Here::of(features.hostname.as_deref()),
+            listed,
+            tables: FxHashMap::default(),
+            maps: FxHashMap::default(),
+            same_kernel,
+            vdso: None,
+        }
+    }
+
+    /// The build ID of an object, from its record or from those that stand beside the records.
+    pub(crate) fn build_id(&self, object: &Object) -> Option<BuildId> {
+        object.build_id.or_else(|| self.listed.get(&object.path).copied())
+    }
+
+    /// The symbol at an address of an object.
+    pub(crate) fn lookup(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+        match object.kind {
+            PathKind::File | PathKind::Deleted => self.in_file(id, object, addr),
+            PathKind::Vdso => self.in_vdso(object, addr),
+            PathKind::Anonymous | PathKind::Special => self.in_map(object, addr),
+            PathKind::Memfd => {
+                // Either a program that was never on disk, or the memory of a JIT compiler.
+                let absolute = addr.wrapping_sub(object.delta);
+                if self.map_of(object).is_ok() { self.in_map(object, absolute) } else { self.in_file(id, object, addr) }
+            }
+            _ => Err(Reason::Special),
+        }
+    }
+
+    fn in_file(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+        if !self.tables.contains_key(&id) {
+            let table = self.find(object);
+            self.tables.insert(id, table);
+        }
+        let table = match self.tables.get(&id) {
+            Some(Ok(table)) => table,
+            Some(Err(reason)) => return Err(*reason),
+            None => return Err(Reason::NoFile),
+        };
+        if table.is_empty() {
+            return Err(Reason::NoSymbols);
+        }
+        let hit = table.lookup_offset(addr).ok_or(Reason::NotInSymbol)?;
+        Ok(UserHit { name: hit.name, id: hit.id, start: hit.start, offset: hit.offset, jit: false })
+    }
+
+    fn find(&mut self, object: &Object) -> Result<Arc<SymbolTable>, Reason> {
+        let build_id = self.build_id(object);
+        // A path of another machine names another file here, and nothing but a build ID could tell.
+        let trusted = match self.here {
+            Here::Yes => true,
+            Here::No => false,
+            Here::Perhaps => object.inode.is_some_and(|inode| inode.is_of(&object.path)),
+        };
+        if build_id.is_none() && !trusted {
+            return Err(Reason::NoFile);
+        }
+        let request = |live: Option<Live>| Request {
+            path: &object.path,
+            build_id: build_id.as_ref().map(BuildId::as_bytes),
+            live,
+        };
+        let mut failed = None;
+        if self.here != Here::No {
+            for live in object.live.iter().rev() {
+                match self.finder.find(&request(Some(*live))) {
+                    Ok(table) => return Ok(table),
+                    Err(reason) => failed = failed.or(Some(reason)),
+                }
+            }
+        }
+        match failed {
+            Some(reason) => Err(reason),
+            None => self.finder.find(&request(None)),
+        }
+    }
+
+    fn in_vdso(&mut self, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+        if !self.same_kernel {
+            return Err(Reason::NoVdso);
+        }
+        let own = match self.vdso.get_or_insert_with(vdso::own) {
+            Ok(own) => own,
+            Err(reason) => return Err(*reason),
+        };
+        // 32-bit processes have another image, of another length.
+        if object.live.last().is_some_and(|live| live.end.wrapping_sub(live.start) != own.len) {
+            return Err(Reason::NoVdso);
+        }
+        let hit = own.table.lookup_offset(addr).ok_or(Reason::NotInSymbol)?;
+        Ok(UserHit { name: hit.name, id: hit.id, start: hit.start, offset: hit.offset, jit: false })
+    }
+
+    fn in_map(&mut self, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+        let map = self.map_of(object)?;
+        let hit = map.lookup(addr).ok_or(Reason::NotInSymbol)?;
+        Ok(UserHit { name: hit.name, id: hit.id, start: hit.start, offset: hit.offset, jit: true })
+    }
+
+    fn map_of(&mut self, object: &Object) -> Result<&PerfMap, Reason> {
+        let pid = object.pid.filter(|_| self.here == Here::Yes).ok_or(Reason::Anonymous)?;
+        let map = self.maps.entry(pid).or_insert_with(|| PerfMap::of_process(&RealFiles, pid));
+        map.as_ref().map_err(|reason| *reason)
+    }
+}
+
+impl Here {
+    fn of(recorded: Option<&str>) -> Here {
+        let Some(recorded) = recorded else { return Here::Perhaps };
+        match std::fs::read_to_string("/proc/sys/kernel/hostname") {
+            Ok(own) if own.trim_end() == recorded => Here::Yes,
+            _ => Here::No,
+        }
+    }
+}
+
+/// What the kernel said of a mapped file, if not its build ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inode {
+    pub(crate) maj: u32,
+    pub(crate) min: u32,
+    pub(crate) ino: u64,
+}
+
+impl Inode {
+    /// Whether that path leads to this inode on this machine.
+    fn is_of(self, path: &[u8]) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(meta) = std::fs::metadata(OsStr::from_bytes(path)) else { return false };
+        // glibc's encoding of device numbers (makedev(3)): major in bits 8–19 and 32–63, minor in 0–7 and 20–31.
+        let dev = meta.dev();
+        let major = (dev >> 8 & 0xfff) | (dev >> 32 & 0xffff_f000);
+        let minor = (dev & 0xff) | (dev >> 12 & 0xffff_ff00);
+        (u64::from(self.maj), u64::from(self.min), self.ino) == (major, minor, meta.ino())
+    }
+}

@@ -1,0 +1,116 @@
+//! Records take effect.
+
+use afterimage_kernel_text::{BpfProgram, KsymChange};
+use afterimage_perf_data::record::{BpfEvent, Comm, FileId, Ksymbol, Mmap, Mmap2, Record, Task, cpumode, misc};
+use afterimage_symbols::Live;
+
+use super::{KernelMap, Mapping, State};
+use crate::stats::ReplayStats;
+
+/// FORK: perf made the record up for a process that was there already, and tells its maps one by one.
+const FORK_EXEC: u16 = 1 << 13;
+/// The pid of the kernel's own maps.
+const KERNEL_PID: u32 = u32::MAX;
+
+/// A map record of either kind.
+struct Mapped<'a> {
+    pid: u32,
+    addr: u64,
+    len: u64,
+    pgoff: u64,
+    path: &'a [u8],
+    file: Option<FileId>,
+    misc: u16,
+}
+
+impl State {
+    /// Changes the state as the record says. Samples change nothing.
+    pub(crate) fn apply(&mut self, time: u64, record: &Record<'_>, stats: &mut ReplayStats) {
+        match record {
+            Record::Mmap2(mmap) => self.mmap2(mmap),
+            Record::Mmap(mmap) => self.mmap(mmap),
+            Record::Comm(Comm { pid, tid, comm, .. }) => {
+                let exec = matches!(record, Record::Comm(comm) if comm.is_exec());
+                self.tasks.named(*pid, *tid, comm, exec);
+            }
+            Record::Fork(Task { pid, tid, ppid, ptid, misc, .. }) => {
+                self.tasks.forked(*pid, *tid, *ppid, *ptid, misc & FORK_EXEC != 0);
+            }
+            Record::Ksymbol(symbol) => self.ksymbol(time, symbol),
+            Record::BpfEvent(event) if event.kind == BpfEvent::LOAD => {
+                let program = BpfProgram { id: event.prog_id, tag: event.tag };
+                self.timeline.program_loaded(event.id.tid.unwrap_or(0), program);
+            }
+            Record::Cgroup(cgroup) => {
+                self.cgroups.insert(cgroup.cgroup, String::from_utf8_lossy(cgroup.path).into());
+            }
+            Record::Lost(lost) => stats.lost = stats.lost.saturating_add(lost.lost),
+            Record::LostSamples(lost) if lost.misc & misc::LOST_SAMPLES_BPF != 0 => {
+                stats.filtered_samples = stats.filtered_samples.saturating_add(lost.lost);
+            }
+            Record::LostSamples(lost) => stats.lost_samples = stats.lost_samples.saturating_add(lost.lost),
+            Record::Throttle(_) => stats.throttles += 1,
+            Record::Unknown(_) => stats.unknown_type += 1,
+            // A task that ended can still be sampled on its way out, so it stays until its number is used again.
+            _ => {}
+        }
+    }
+
+    fn mmap2(&mut self, mmap: &Mmap2<'_>) {
+        let Mmap2 { pid, addr, len, pgoff, file, misc, .. } = *mmap;
+        self.mapped(&Mapped { pid, addr, len, pgoff, path: mmap.filename, file: Some(file), misc });
+    }
+
+    fn mmap(&mut self, mmap: &Mmap<'_>) {
+        let Mmap { pid, addr, len, pgoff, misc, .. } = *mmap;
+        self.mapped(&Mapped { pid, addr, len, pgoff, path: mmap.filename, file: None, misc });
+    }
+
+    fn mapped(&mut self, map: &Mapped<'_>) {
+        match map.misc & cpumode::MASK {
+            cpumode::KERNEL => return self.kernel_mapped(map),
+            cpumode::GUEST_KERNEL | cpumode::GUEST_USER | cpumode::HYPERVISOR => return,
+            _ if map.pid == KERNEL_PID => return,
+            _ => {}
+        }
+        let Some(end) = map.addr.checked_add(map.len).filter(|end| *end > map.addr) else { return };
+        let live = Live { pid: map.pid, start: map.addr, end };
+        let (object, delta) = self.objects.of_mapping(map.path, map.file, map.pgoff, live);
+        let id = self.tasks.process_of(map.pid);
+        let fresh = self.tasks.new_space_id();
+        let Some(process) = self.tasks.process_mut(id) else { return };
+        let mapping = Mapping { start: map.addr, end, object, delta };
+        let changed = process.space.maps.insert(mapping, &mut self.priorities);
+        // A map where nothing was leaves all that was known of this address space right.
+        if changed || process.space.shared {
+            process.space.id = fresh;
+            process.space.shared = false;
+        }
+    }
+
+    fn kernel_mapped(&mut self, map: &Mapped<'_>) {
+        let Some(symbol) = map.path.strip_prefix(b"[kernel.kallsyms]") else { return };
+        self.kernel_map = Some(KernelMap {
+            start: map.addr,
+            len: map.len,
+            symbol: String::from_utf8_lossy(symbol).into_owned(),
+            symbol_addr: map.pgoff,
+            build_id: match map.file {
+                Some(FileId::BuildId(id)) if !id.is_empty() => Some(id),
+                _ => None,
+            },
+        });
+    }
+
+    fn ksymbol(&mut self, time: u64, symbol: &Ksymbol<'_>) {
+        let change = KsymChange {
+            addr: symbol.addr,
+            len: symbol.len,
+            name: symbol.name,
+            ksym_type: symbol.kind,
+            unregister: symbol.unregister(),
+            origin: symbol.id.tid.unwrap_or(0),
+        };
+        self.timeline.apply(time, &change);
+    }
+}

@@ -1,0 +1,206 @@
+//! What the machine was like at the moment of the replay: tasks, maps, kernel text.
+
+mod apply;
+mod maps;
+mod objects;
+mod tasks;
+
+use std::sync::Arc;
+
+use afterimage_kernel_text::{TextId, Timeline};
+use afterimage_perf_data::{BuildId, Callchain, context};
+use rustc_hash::FxHashMap;
+
+pub(crate) use maps::Mapping;
+use maps::Priorities;
+pub use objects::ObjectId;
+pub(crate) use objects::{Object, Objects};
+use tasks::Tasks;
+pub use tasks::{CommId, ProcessId, SpaceId, ThreadId};
+
+use crate::loc::{CpuMode, Loc, Place};
+use crate::sample::TimedSample;
+
+/// Where the recorded kernel lay, as its map record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelMap {
+    /// First address of its text.
+    pub start: u64,
+    /// Bytes of its text.
+    pub len: u64,
+    /// The symbol that the record gives the address of, `_text` or `_stext`.
+    pub symbol: String,
+    /// Address of that symbol.
+    pub symbol_addr: u64,
+    /// The kernel's build ID, if the record has it.
+    pub build_id: Option<BuildId>,
+}
+
+/// What the machine was like at the moment of the replay. After the replay: what it was like at the end, and all that
+/// [`Loc`]s and ids refer to.
+#[derive(Debug)]
+pub struct State {
+    tasks: Tasks,
+    objects: Objects,
+    timeline: Timeline,
+    cgroups: FxHashMap<u64, Arc<str>>,
+    kernel_map: Option<KernelMap>,
+    priorities: Priorities,
+    nameless: Arc<str>,
+}
+
+impl State {
+    pub(crate) fn new() -> State {
+        State {
+            tasks: Tasks::default(),
+            objects: Objects::default(),
+            timeline: Timeline::new(),
+            cgroups: FxHashMap::default(),
+            kernel_map: None,
+            priorities: Priorities::new(),
+            nameless: "".into(),
+        }
+    }
+
+    /// A name of a thread.
+    pub fn comm(&self, id: CommId) -> &Arc<str> {
+        self.tasks.comms.get(id).unwrap_or(&self.nameless)
+    }
+
+    /// The name that thread `tid` has now.
+    pub fn comm_of(&self, tid: u32) -> Option<&Arc<str>> {
+        let thread = self.tasks.thread(self.tasks.thread_of(tid)?)?;
+        Some(self.comm(thread.comm))
+    }
+
+    /// The path of a cgroup, if a record told of it.
+    pub fn cgroup(&self, id: u64) -> Option<&Arc<str>> {
+        self.cgroups.get(&id)
+    }
+
+    /// The kernel text that came and went.
+    pub fn kernel(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Where the recorded kernel lay.
+    pub fn kernel_map(&self) -> Option<&KernelMap> {
+        self.kernel_map.as_ref()
+    }
+
+    /// Path and build ID of something that was mapped.
+    pub fn object(&self, id: ObjectId) -> Option<(&[u8], Option<BuildId>)> {
+        self.objects.get(id).map(|object| (&*object.path, object.build_id))
+    }
+
+    pub(crate) fn object_details(&self, id: ObjectId) -> Option<&Object> {
+        self.objects.get(id)
+    }
+
+    /// Process, name and address space of a thread, now.
+    pub(crate) fn task(&mut self, pid: u32, tid: u32) -> (ThreadId, ProcessId, CommId, SpaceId) {
+        let id = self.tasks.thread_in(pid, tid);
+        let (process, comm) = match self.tasks.thread(id) {
+            Some(thread) => (thread.process, thread.comm),
+            None => (ProcessId(0), CommId(0)),
+        };
+        let space = self.tasks.process(process).map_or(SpaceId(0), |process| process.space.id);
+        (id, process, comm, space)
+    }
+
+    /// Where an address lies now, for a process in that mode.
+    pub fn locate(&self, process: ProcessId, mode: CpuMode, addr: u64) -> Loc {
+        match mode {
+            CpuMode::Kernel => self.locate_kernel(addr),
+            CpuMode::User => self.locate_user(process, addr),
+            // Nobody said: addresses in the upper half are the kernel's on all machines of ours.
+            CpuMode::Unknown if addr >> 63 == 1 => self.locate_kernel(addr),
+            CpuMode::Unknown => self.locate_user(process, addr),
+            CpuMode::Hypervisor | CpuMode::GuestKernel | CpuMode::GuestUser => {
+                Loc { place: Place::Elsewhere(mode), addr }
+            }
+        }
+    }
+
+    fn locate_kernel(&self, addr: u64) -> Loc {
+        let place = match self.kernel_text_at(addr) {
+            Some(text) => Place::Text(text),
+            None => Place::Kernel,
+        };
+        Loc { place, addr }
+    }
+
+    /// The text of the timeline that covers a kernel address now.
+    pub(crate) fn kernel_text_at(&self, addr: u64) -> Option<TextId> {
+        if !self.timeline.may_cover(addr) {
+            return None;
+        }
+        self.timeline.lookup_now(addr).map(|hit| hit.text)
+    }
+
+    fn locate_user(&self, process: ProcessId, addr: u64) -> Loc {
+        let mapping = self.tasks.process(process).and_then(|process| process.space.maps.find(addr));
+        match mapping {
+            Some(mapping) => Loc { place: Place::Object(mapping.object), addr: addr.wrapping_add(mapping.delta) },
+            None => Loc { place: Place::Unmapped, addr },
+        }
+    }
+
+    /// Calls `visit` with every address of a sample's stack, innermost first. A sample without a stack has one address,
+    /// its own.
+    pub fn walk(&self, sample: &TimedSample<'_>, mut visit: impl FnMut(Step)) {
+        walk_chain(sample.chain, sample.mode(), sample.ip, |addr, mode, caller| {
+            let loc = self.locate(sample.process, mode, addr.wrapping_sub(u64::from(caller)));
+            visit(Step { addr, mode, caller, loc });
+        });
+    }
+}
+
+/// One address of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The address as it was recorded.
+    pub addr: u64,
+    /// What ran there.
+    pub mode: CpuMode,
+    /// Whether it is a return address. Then `loc` is of the byte before it, which belongs to the call: what follows a
+    /// call that never returns may be another function.
+    pub caller: bool,
+    /// Where it lies.
+    pub loc: Loc,
+}
+/// Calls `visit` with every address of a stack, innermost first: its mode, and whether it is a return address.
+/// The sample's own address is put first where the chain lacks it: without a chain, and when the CPU was in the kernel
+/// and the chain has only its user part.
+#[inline]
+pub(crate) fn walk_chain(
+    chain: Callchain<'_>,
+    sample_mode: CpuMode,
+    ip: u64,
+    mut visit: impl FnMut(u64, CpuMode, bool),
+) {
+    let mut mode = sample_mode;
+    let mut is_caller = false;
+    let mut any = false;
+    for value in chain.iter() {
+        if context::is_marker(value) {
+            if value == context::USER_DEFERRED {
+                break;
+            }
+            if let Some(new) = CpuMode::of_marker(value) {
+                mode = new;
+                is_caller = false;
+            }
+            continue;
+        }
+        if !any && mode != sample_mode && sample_mode != CpuMode::Unknown {
+            visit(ip, sample_mode, false);
+        }
+        any = true;
+        visit(value, mode, is_caller);
+        is_caller = true;
+    }
+    if !any {
+        visit(ip, sample_mode, false);
+    }
+}

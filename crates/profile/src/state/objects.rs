@@ -1,0 +1,117 @@
+//! Everything that processes had mapped: files, the vDSO, anonymous memory.
+
+use afterimage_perf_data::BuildId;
+use afterimage_perf_data::record::FileId;
+use afterimage_symbols::{Live, PathKind, classify};
+use rustc_hash::FxHashMap;
+
+use crate::resolve::Inode;
+
+/// Number of an [`Object`] within a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub(crate) u32);
+
+/// Processes remembered per object through whose /proc entry its file may still be reached.
+const LIVE_HINTS: usize = 4;
+
+/// What was mapped: one entry for all mappings of one file, and one per process for what has no file.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    /// The path or the name in brackets, as in the record.
+    pub(crate) path: Box<[u8]>,
+    /// What the path stands for.
+    pub(crate) kind: PathKind,
+    /// The build ID, if the record had one.
+    pub(crate) build_id: Option<BuildId>,
+    /// The file's inode, if the record had that.
+    pub(crate) inode: Option<Inode>,
+    /// The process, for what has no file of its own.
+    pub(crate) pid: Option<u32>,
+    /// Added to an address, wrapping, it gives the address inside the object; kept for what has no file.
+    pub(crate) delta: u64,
+    /// Where it was mapped, newest last.
+    pub(crate) live: Vec<Live>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ObjectKey {
+    path: Box<[u8]>,
+    file: FileKey,
+    /// Process and delta of what has no file.
+    own: Option<(u32, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum FileKey {
+    Path,
+    Inode(u32, u32, u64, u64),
+    Build(BuildId),
+}
+
+/// All objects of a replay.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    all: Vec<Object>,
+    by_key: FxHashMap<ObjectKey, ObjectId>,
+}
+
+impl Objects {
+    /// The object of a mapping at `live`, and what to add to an address to get the address in the object.
+    pub(crate) fn of_mapping(
+        &mut self,
+        path: &[u8],
+        file: Option<FileId>,
+        pgoff: u64,
+        live: Live,
+    ) -> (ObjectId, u64) {
+        let kind = classify(path);
+        let delta = match kind {
+            PathKind::Anonymous | PathKind::Special => 0,
+            _ => pgoff.wrapping_sub(live.start),
+        };
+        let has_file = matches!(kind, PathKind::File | PathKind::Deleted | PathKind::Vdso | PathKind::Vsyscall);
+        let (file, build_id) = match file {
+            // The kernel's and the process's own pages have no inode, and a build ID says nothing more about them.
+            _ if !has_file && kind != PathKind::Memfd => (FileKey::Path, None),
+            Some(FileId::BuildId(id)) if !id.is_empty() => (FileKey::Build(id), Some(id)),
+            Some(FileId::Inode { maj, min, ino, generation }) if ino != 0 => {
+                (FileKey::Inode(maj, min, ino, generation), None)
+            }
+            _ => (FileKey::Path, None),
+        };
+        let own = (!has_file).then_some((live.pid, delta));
+        let key = ObjectKey { path: path.into(), file, own };
+        let id = match self.by_key.get(&key) {
+            Some(id) => *id,
+            None => {
+                let id = ObjectId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+                let pid = own.map(|(pid, _)| pid);
+                let inode = match file {
+                    FileKey::Inode(maj, min, ino, _) => Some(Inode { maj, min, ino }),
+                    _ => None,
+                };
+                self.all.push(Object { path: path.into(), kind, build_id, inode, pid, delta, live: Vec::new() });
+                self.by_key.insert(key, id);
+                id
+            }
+        };
+        if let Some(object) = self.all.get_mut(id.0 as usize) {
+            object.saw(live);
+        }
+        (id, delta)
+    }
+
+    pub(crate) fn get(&self, id: ObjectId) -> Option<&Object> {
+        self.all.get(id.0 as usize)
+    }
+}
+
+impl Object {
+    fn saw(&mut self, live: Live) {
+        self.live.retain(|old| old.pid != live.pid);
+        if self.live.len() == LIVE_HINTS {
+            self.live.remove(0);
+        }
+        self.live.push(live);
+    }
+}
