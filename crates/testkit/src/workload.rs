@@ -16,6 +16,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("faults.c", include_str!("../../../tests/workload/faults.c")),
     ("writes.c", include_str!("../../../tests/workload/writes.c")),
     ("busy.c", include_str!("../../../tests/workload/busy.c")),
+    ("forest.c", include_str!("../../../tests/workload/forest.c")),
 ];
 
 /// Every function keeps a frame that a stack walk by frame pointers finds.
@@ -29,6 +30,7 @@ const BUILDS: &[&[&str]] = &[
     &["faults.c", "-o", "faults"],
     &["writes.c", "-o", "writes"],
     &["busy.c", "-o", "busy"],
+    &["forest.c", "-o", "forest"],
 ];
 
 /// Where the built programs are.
@@ -44,6 +46,8 @@ pub struct Paths {
     pub writes: PathBuf,
     /// `busy CHUNKS [DEPTH]`: a fixed amount of work, and how long it took.
     pub busy: PathBuf,
+    /// `forest SECONDS PATHS`: many different deep stacks.
+    pub forest: PathBuf,
 }
 
 /// Builds the programs, or finds them built. Needs `cc` ([`crate::Need::Cc`]).
@@ -58,6 +62,7 @@ pub fn build() -> Paths {
             faults: dir.join("faults"),
             writes: dir.join("writes"),
             busy: dir.join("busy"),
+            forest: dir.join("forest"),
         },
         Err(error) => panic!("the workload could not be built: {error}"),
     }

@@ -140,3 +140,29 @@ fn perf(args: &[&str], data: &Path) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
+
+#[test]
+fn perf_sees_many_deep_stacks_in_the_forest() {
+    if !has("perf_sees_many_deep_stacks_in_the_forest", &[Need::Cc, Need::Root, Need::Perf]) {
+        return;
+    }
+    let paths = workload::build();
+    let data = paths.forest.with_file_name(format!("forest-{}.data", std::process::id()));
+    let status = Command::new("perf")
+        .args(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"])
+        .arg(&data)
+        .arg("--")
+        .arg(&paths.forest)
+        .args(["1", "1000"])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let script = perf(&["script", "-F", "ip,sym", "-i"], &data);
+    std::fs::remove_file(&data).unwrap();
+    // Names only: the innermost address is somewhere in its function.
+    let names = |stack: &str| stack.lines().filter_map(|l| l.split_whitespace().nth(1).map(str::to_owned)).collect();
+    let stacks: Vec<Vec<String>> = script.split("\n\n").map(names).filter(|s: &Vec<_>| s.len() > 35).collect();
+    let different: std::collections::BTreeSet<&Vec<String>> = stacks.iter().collect();
+    assert!(stacks.len() > 1000, "{} deep stacks", stacks.len());
+    assert!(different.len() > 400, "{} different deep stacks", different.len());
+}
