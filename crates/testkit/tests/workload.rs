@@ -47,7 +47,7 @@ fn perf_sees_the_split() {
         .output()
         .unwrap();
     let split = Split::parse(&output.stdout).expect("what split prints");
-    let script = perf(&["script", "-F", "comm,ip,sym", "-i"], &data);
+    let script = perf(&["script", "--no-inline", "-F", "comm,ip,sym", "-i"], &data);
     std::fs::remove_file(&data).unwrap();
 
     let stacks: Vec<&str> = script.split("\n\n").filter(|stack| !stack.trim().is_empty()).collect();
@@ -90,7 +90,7 @@ fn perf_counts_the_faults_in_touch_pages() {
         .status()
         .unwrap();
     assert!(status.success());
-    let script = perf(&["script", "-F", "ip,sym", "-i"], &data);
+    let script = perf(&["script", "--no-inline", "-F", "ip,sym", "-i"], &data);
     std::fs::remove_file(&data).unwrap();
     assert_eq!(script.lines().filter(|line| line.ends_with(" touch_pages")).count(), 3000);
 }
@@ -157,7 +157,7 @@ fn perf_sees_many_deep_stacks_in_the_forest() {
         .status()
         .unwrap();
     assert!(status.success());
-    let script = perf(&["script", "-F", "ip,sym", "-i"], &data);
+    let script = perf(&["script", "--no-inline", "-F", "ip,sym", "-i"], &data);
     std::fs::remove_file(&data).unwrap();
     // Names only: the innermost address is somewhere in its function.
     let names = |stack: &str| stack.lines().filter_map(|l| l.split_whitespace().nth(1).map(str::to_owned)).collect();
