@@ -1,1 +1,140 @@
 //! What the fuzz targets do with their input. Here so that a plain test can replay their corpora; no part of the API.
+//!
+//! Beside "no panic, no endless loop, no memory by an unchecked length" each asserts what must hold of any input: what
+//! was decoded, encoded and decoded again is the same the second time.
+
+use crate::bytes::Cursor;
+use crate::features::decode_one;
+use crate::record::Record;
+use crate::{
+    AiHdr, Attr, AttrFlags, EmitPayload, Endian, Features, FileReader, Layout, Private, ReadFormat, Records,
+    SampleType, decode, journal, private,
+};
+
+/// Bytes at the start of the input of [`record_decode`] that make the layout; then come records.
+pub const LAYOUT_BYTES: usize = 16;
+
+/// The layout in the first bytes of an input.
+pub fn layout_of(seed: &[u8; LAYOUT_BYTES]) -> Layout {
+    let [a, b, c, d, read_format, flags, branch, _, regs @ ..] = *seed;
+    let bit = |mask: u8| flags & mask != 0;
+    let mut attr = Attr {
+        sample_type: SampleType::from_bits_retain(u32::from_le_bytes([a, b, c, d]).into()),
+        read_format: ReadFormat::from_bits_retain(read_format.into()),
+        branch_sample_type: u64::from(branch) << 12,
+        sample_regs_user: u64::from_le_bytes(regs),
+        sample_regs_intr: u64::from_le_bytes(regs) >> 3,
+        ..Attr::default()
+    };
+    attr.flags.set(AttrFlags::SAMPLE_ID_ALL, bit(1));
+    Layout::new(&attr, if bit(2) { Endian::Big } else { Endian::Little })
+}
+
+/// Records of one layout.
+pub fn record_decode(data: &[u8]) {
+    let Some((seed, records)) = data.split_first_chunk::<LAYOUT_BYTES>() else { return };
+    let layout = layout_of(seed);
+    for raw in Records::new(records, 0, layout.endian) {
+        let Ok(raw) = raw else { return };
+        let Ok(record) = decode(&raw, &layout) else { continue };
+        look_at(&record);
+        let mut once = Vec::new();
+        if record.encode(&layout, &mut once).is_err() {
+            continue;
+        }
+        // Padding may have been added the first time; never the second.
+        let again = Records::new(&once, 0, layout.endian).next().and_then(Result::ok);
+        let again = again.and_then(|raw| decode(&raw, &layout).ok());
+        let mut twice = Vec::new();
+        let encoded = again.map(|r| r.encode(&layout, &mut twice));
+        assert!(matches!(encoded, Some(Ok(()))), "{record:?} does not read back");
+        assert_eq!(once, twice, "{record:?} changes");
+    }
+}
+
+/// Calls what reads lazily.
+fn look_at(record: &Record<'_>) {
+    match record {
+        Record::Sample(s) => {
+            let chain = s.callchain.map_or(0, |c| c.iter().fold(0, u64::wrapping_add));
+            let branches = s.branch_stack.map_or(0, |b| b.iter().map(|e| u64::from(e.cycles())).sum::<u64>());
+            let reads = s.read.map_or(0, |r| r.iter().count() as u64 + r.enabled().unwrap_or(0) % 2);
+            std::hint::black_box((chain, branches, reads));
+            if let Some(raw) = s.raw {
+                let _ = std::hint::black_box((AiHdr::decode(raw).is_ok(), EmitPayload::decode(raw).is_ok()));
+            }
+        }
+        Record::Read(r) => {
+            std::hint::black_box(r.values.iter().count());
+        }
+        Record::Namespaces(n) => {
+            std::hint::black_box(n.iter().count());
+        }
+        _ => {}
+    }
+    std::hint::black_box(record.time());
+}
+
+/// A whole file or a journal.
+pub fn container(data: &[u8]) {
+    if data.starts_with(&journal::MAGIC) {
+        if let Ok(journal) = journal::read(data) {
+            private_again(&journal.private);
+        }
+        return;
+    }
+    let Ok(file) = FileReader::open(data) else { return };
+    for raw in file.records() {
+        let Ok(raw) = raw else { break };
+        std::hint::black_box(file.event_for(&raw));
+        if let Ok(record) = file.decode(&raw) {
+            look_at(&record);
+        }
+    }
+    for (_, range) in &file.features().unknown {
+        assert!(file.bytes(range).is_some(), "a kept section outside the file");
+    }
+    for problem in file.problems() {
+        std::hint::black_box(problem.to_string());
+    }
+    features_again(file.features(), file.endian());
+}
+
+/// One feature section; the first byte picks which, and the byte order.
+pub fn features(data: &[u8]) {
+    let Some((pick, section)) = data.split_first() else { return };
+    let endian = if pick & 0x80 != 0 { Endian::Big } else { Endian::Little };
+    let feature = match pick & 0x7f {
+        127 => private::FEATURE_BIT,
+        n => u32::from(n) % 33,
+    };
+    let mut features = Features { nr_cpus: Some((2, 2)), ..Features::default() };
+    if decode_one(&mut features, feature, Cursor::new(section, 0, endian)).is_ok() {
+        features_again(&features, endian);
+    }
+}
+
+/// What was read is written, read and written again; the second writing must be like the first.
+fn features_again(features: &Features, endian: Endian) {
+    for prog in &features.bpf_progs {
+        std::hint::black_box((prog.id(), prog.name(), prog.jited_ksyms().iter().count(), prog.jited_func_lens().len()));
+        std::hint::black_box((prog.jited_insns().len(), prog.prog_tags().count(), prog.btf_id()));
+    }
+    let Ok(once) = features.encode(endian, features.private.as_ref()) else { return };
+    let mut read = Features::default();
+    for (feature, data) in &once {
+        let result = decode_one(&mut read, *feature, Cursor::new(data, 0, endian));
+        assert!(result.is_ok(), "feature {feature} does not read back: {result:?}");
+    }
+    let twice = read.encode(endian, read.private.as_ref());
+    assert!(twice.is_ok_and(|twice| twice == once), "features change");
+}
+
+fn private_again(p: &Private) {
+    let Ok(bytes) = p.encode() else { return };
+    let again = Private::decode(&bytes, 0);
+    assert!(again.is_ok_and(|again| again == *p), "a private section changes");
+    if let Some(tally) = &p.tally {
+        let _ = std::hint::black_box((tally.check(), tally.total().human()));
+    }
+}

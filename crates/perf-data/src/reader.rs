@@ -62,8 +62,9 @@ impl<'a> FileReader<'a> {
         if self.data.offset > len {
             return Err(Error::at(ErrorKind::BadOffset, "records", self.data.offset));
         }
-        self.finished = self.data.size != 0 && !(self.header.has_features && self.header.features.is_empty());
-        if self.data.size == 0 {
+        let promised = self.header.has_features && !self.header.features.is_empty();
+        self.finished = promised || !self.header.has_features && self.data.size != 0;
+        if self.data.size == 0 && !promised {
             self.data.size = len - self.data.offset;
         }
         self.events = self.read_attrs()?;

@@ -5,9 +5,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use afterimage_perf_data::record::{
-    Aux, AuxOutputHwId, BpfEvent, BranchStack, Callchain, CallchainDeferred, Cgroup, Comm, FileId, ItraceStart, Ksymbol,
-    Lost, LostSamples, Mmap, Mmap2, Namespaces, RawRecord, Read, ReadValues, Record, Regs, Sample, SampleId, StackUser,
-    Switch, SwitchCpuWide, Task, TextPoke, Throttle, Unknown, UserRecord, decode, kind, misc,
+    Aux, AuxOutputHwId, BpfEvent, BranchStack, Callchain, CallchainDeferred, Cgroup, Comm, FileId, ItraceStart,
+    Ksymbol, Lost, LostSamples, Mmap, Mmap2, Namespaces, RawRecord, Read, ReadValues, Record, Regs, Sample, SampleId,
+    StackUser, Switch, SwitchCpuWide, Task, TextPoke, Throttle, Unknown, UserRecord, decode, kind, misc,
 };
 use afterimage_perf_data::{Attr, AttrFlags, BuildId, Endian, Layout, ReadFormat, SampleType, Words, attr};
 

@@ -8,7 +8,7 @@ use afterimage_perf_data::features::{
     BpfBtf, BpfProgInfo, BuildIdEntry, ClockData, CpuTopology, GroupDesc, NumaNode, PmuMapping, array,
 };
 use afterimage_perf_data::record::{
-    BpfEvent, Callchain, Comm, FileId, Ksymbol, Mmap, Mmap2, Record, Sample, SampleId, Task, cpumode,
+    BpfEvent, Callchain, Comm, FileId, Ksymbol, Mmap, Mmap2, Record, Sample, SampleId, Task, cpumode, misc,
 };
 use afterimage_perf_data::{
     Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, Layout, Private, RecordingTally,
@@ -56,7 +56,7 @@ pub fn sideband() -> Vec<Record<'static>> {
             pgoff: 0xffff_ffff_8100_0000,
             filename: b"[kernel.kallsyms]_text",
             misc: cpumode::KERNEL,
-            id: SampleId::default(),
+            id: SampleId { pid: Some(0), tid: Some(0), identifier: Some(0), ..id(0) },
         }),
         Record::Comm(Comm { pid: PID, tid: PID, comm: b"burner", misc: 0, id: id(1) }),
         Record::Mmap2(Mmap2 {
@@ -69,7 +69,7 @@ pub fn sideband() -> Vec<Record<'static>> {
             prot: 5,
             flags: 2,
             filename: b"/nonexistent/burner",
-            misc: cpumode::USER,
+            misc: cpumode::USER | misc::MMAP_BUILD_ID,
             id: id(2),
         }),
         Record::Fork(Task { pid: PID, ppid: PID, tid: PID + 1, ptid: PID, time: 3, misc: 0, id: id(3) }),
@@ -201,14 +201,19 @@ pub fn private() -> Private {
 
 /// Writes sideband and samples in two rounds; a checkpoint after each.
 pub fn fill<W: Write + Seek>(writer: &mut FileWriter<W>) {
+    fill_with(writer, SAMPLES);
+}
+
+/// The same with so many samples.
+pub fn fill_with<W: Write + Seek>(writer: &mut FileWriter<W>, samples: usize) {
     let layout = Layout::new(&events()[0].attr, Endian::Little);
     for record in sideband() {
         writer.record(&record, &layout).unwrap();
     }
     let chain = chain();
-    for i in 0..SAMPLES {
+    for i in 0..samples {
         writer.record(&Record::Sample(sample(i, &chain)), &layout).unwrap();
-        if i == SAMPLES / 2 {
+        if i == samples / 2 {
             writer.finished_round().unwrap();
             writer.checkpoint().unwrap();
         }

@@ -1,0 +1,185 @@
+//! Replays the corpora of the fuzz targets, and keeps the seeds in them: with `AFTERIMAGE_BLESS` set, the seeds are
+//! written anew.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use afterimage_perf_data::record::{
+    Aux, BranchStack, Cgroup, Lost, Namespaces, Read, ReadValues, Record, Regs, Sample, StackUser, SwitchCpuWide,
+    TextPoke, Throttle,
+};
+use afterimage_perf_data::{
+    EmitPayload, Endian, EventTally, Features, FileWriter, Layout, PipeWriter, Private, RecordingTally, SampleType,
+    Tally, Words, fuzzing, journal, private,
+};
+
+type Target = fn(&[u8]);
+
+const TARGETS: [(&str, Target); 3] =
+    [("record_decode", fuzzing::record_decode), ("container", fuzzing::container), ("features", fuzzing::features)];
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
+}
+
+#[test]
+fn replay() {
+    let mut bytes = 0;
+    for (target, run) in TARGETS {
+        let mut inputs = 0;
+        for entry in fs::read_dir(folder(target)).unwrap() {
+            let input = fs::read(entry.unwrap().path()).unwrap();
+            bytes += input.len();
+            inputs += 1;
+            run(&input);
+        }
+        assert!(inputs >= 3, "{target} has {inputs} inputs");
+    }
+    assert!(bytes < 5 << 20, "the corpora have {bytes} bytes");
+}
+
+/// The seeds are what the encoders of today write.
+#[test]
+fn seeds() {
+    for (target, seeds) in all_seeds() {
+        for (name, bytes) in seeds {
+            let path = folder(target).join(format!("seed-{name}"));
+            if std::env::var_os("AFTERIMAGE_BLESS").is_some() {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(&path, &bytes).unwrap();
+            }
+            assert!(
+                fs::read(&path).is_ok_and(|b| b == bytes),
+                "{} is old: run with AFTERIMAGE_BLESS=1",
+                path.display()
+            );
+        }
+    }
+}
+
+fn all_seeds() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
+    BTreeMap::from([("record_decode", record_seeds()), ("container", container_seeds()), ("features", feature_seeds())])
+}
+
+/// Records of three layouts: with few fields, with all, and with all in the other byte order.
+fn record_seeds() -> Vec<(String, Vec<u8>)> {
+    let own = SampleType::IDENTIFIER | SampleType::IP | SampleType::TID | SampleType::TIME | SampleType::CALLCHAIN;
+    let most = SampleType::from_bits_retain(0x0fff_ffff & !(1 << 14) & 0x1ff_ffff);
+    let seed = |fields: SampleType, flags: u8| {
+        let mut seed = [0; fuzzing::LAYOUT_BYTES];
+        seed[..4].copy_from_slice(&(fields.bits() as u32).to_le_bytes());
+        seed[4] = 0x1f;
+        seed[5] = flags;
+        seed[6] = 0xff;
+        seed[8] = 0x0f;
+        seed
+    };
+    let layouts = [("own", seed(own, 1)), ("all", seed(most, 1)), ("big", seed(most, 3)), ("no-ids", seed(own, 0))];
+    layouts.into_iter().map(|(name, seed)| (name.to_owned(), records(&seed))).collect()
+}
+
+fn records(seed: &[u8; fuzzing::LAYOUT_BYTES]) -> Vec<u8> {
+    let layout = fuzzing::layout_of(seed);
+    let mut out = seed.to_vec();
+    for record in common::sideband() {
+        record.encode(&layout, &mut out).unwrap();
+    }
+    let words: Vec<u8> = (0..12_u64).flat_map(|w| layout.endian.put_u64(w)).collect();
+    let words = Words::new(&words, layout.endian);
+    let few = Words::new(&words.bytes()[..32], layout.endian);
+    let reads: Vec<u8> = [2_u64, 10, 9, 1, 2, 3, 4, 5, 6].iter().flat_map(|w| layout.endian.put_u64(*w)).collect();
+    let values = ReadValues::new(layout.read_format, Words::new(&reads, layout.endian)).unwrap();
+    let mut payload = Vec::new();
+    EmitPayload { hdr: emit_header(), pid: 1, tid: 2, period: 3, callchain: few.into() }.encode(&mut payload);
+    let id = common::id(9);
+    let sample = Sample {
+        read: Some(values),
+        callchain: Some(words.into()),
+        raw: Some(&payload),
+        branch_stack: Some(BranchStack { hw_index: Some(1), entries: words, counters: Some(few) }),
+        regs_user: Some(Regs { abi: 2, values: few }),
+        regs_intr: Some(Regs { abi: 2, values: few }),
+        stack_user: Some(StackUser { bytes: words.bytes(), dyn_size: 40 }),
+        aux: Some(words.bytes()),
+        ..common::sample(1, &[])
+    };
+    let rest = [
+        Record::Sample(sample),
+        Record::Lost(Lost { event_id: 1, lost: 2, misc: 0, id }),
+        Record::Throttle(Throttle { time: 1, event_id: 2, stream_id: 3, misc: 0, id }),
+        Record::Read(Read { pid: 1, tid: 2, values, misc: 0, id }),
+        Record::Aux(Aux { offset: 1, size: 2, flags: 4, misc: 0, id }),
+        Record::SwitchCpuWide(SwitchCpuWide { other_pid: 1, other_tid: 2, misc: 1 << 13, id }),
+        Record::Namespaces(Namespaces { pid: 1, tid: 2, links: few, misc: 0, id }),
+        Record::Cgroup(Cgroup { cgroup: 7, path: b"/system.slice", misc: 0, id }),
+        Record::TextPoke(TextPoke { addr: 1, old: b"\x0f\x1f\0\0\0", new: b"\xe9\x10\x20\0\0", misc: 1, id }),
+        Record::FinishedRound,
+    ];
+    for record in rest {
+        record.encode(&layout, &mut out).unwrap();
+    }
+    out
+}
+
+fn emit_header() -> afterimage_perf_data::AiHdr {
+    afterimage_perf_data::AiHdr { version: 1, kind: 1, cpu: 1, time: 5, ip: 6, seq: 7, ..Default::default() }
+}
+
+fn tally() -> RecordingTally {
+    let cpu = Tally { handled: Some(3), filtered: Some(1), dropped: Some(0), passed: Some(2), ..Tally::default() };
+    RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(0, cpu.clone()), (1, cpu)])], complete: true }
+}
+
+fn private_seed() -> Private {
+    Private { tally: Some(tally()), ..common::private() }
+}
+
+fn container_seeds() -> Vec<(String, Vec<u8>)> {
+    let mut writer = FileWriter::create(Cursor::new(Vec::new()), &common::events()).unwrap();
+    common::fill_with(&mut writer, 6);
+    let file = writer.finish(&common::features(), Some(&private_seed())).unwrap().into_inner();
+    let mut unfinished = file.clone();
+    unfinished[72..104].fill(0);
+
+    let mut pipe = PipeWriter::create(Vec::new(), &common::events(), &common::features()).unwrap();
+    let layout = Layout::new(&common::events()[0].attr, Endian::Little);
+    let mut records = Vec::new();
+    common::sideband().iter().for_each(|r| r.encode(&layout, &mut records).unwrap());
+    Record::Sample(common::sample(0, &common::chain())).encode(&layout, &mut records).unwrap();
+    pipe.write(&records).unwrap();
+    pipe.finished_round().unwrap();
+    let pipe = pipe.finish(&common::features()).unwrap();
+
+    let mut journal = journal::Writer::create(Vec::new()).unwrap();
+    journal.handlers(&common::private().handlers).unwrap();
+    journal.true_counts(0, &[1, 2, 3]).unwrap();
+    journal.tally(&tally()).unwrap();
+    journal.true_counts(0, &[4; 1000]).unwrap();
+    let all = [("file", file), ("unfinished", unfinished), ("pipe", pipe), ("journal", journal.into_inner())];
+    all.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
+}
+
+/// Each section with the byte that picks it before it, in both byte orders.
+fn feature_seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for (order, bit, endian) in [("little", 0, Endian::Little), ("big", 0x80, Endian::Big)] {
+        let described = afterimage_perf_data::features::DescribedEvent {
+            attr: common::events()[0].attr.clone(),
+            name: "cpu-clock".into(),
+            ids: vec![1, 2],
+        };
+        let features = Features { event_desc: vec![described], ..common::features() };
+        for (feature, data) in features.encode(endian, Some(&private_seed())).unwrap() {
+            let pick = if feature == private::FEATURE_BIT { 127 } else { feature as u8 };
+            let mut bytes = vec![pick | bit];
+            bytes.extend_from_slice(&data);
+            seeds.push((format!("{feature}-{order}"), bytes));
+        }
+    }
+    seeds
+}
