@@ -64,12 +64,12 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Starts every event that does not wait for an exec; groups start as one.
+    /// Starts every event; groups start as one. Nothing is done about events that wait for a command's exec.
     ///
     /// # Errors
     /// Of the first that the kernel refuses to start.
     pub fn enable(&self) -> io::Result<()> {
-        self.leaders().try_for_each(Event::enable)
+        self.starters().try_for_each(Event::enable)
     }
 
     /// Stops every event. All are tried; the first error is returned.
@@ -80,10 +80,13 @@ impl Opened {
         self.events.iter().map(Event::disable).fold(Ok(()), Result::and)
     }
 
-    fn leaders(&self) -> impl Iterator<Item = &Event> {
+    /// Leaders and events without a group that nothing else starts.
+    fn starters(&self) -> impl Iterator<Item = &Event> {
         self.events.iter().filter(|event| {
-            let group = self.specs.get(event.spec).and_then(|spec| spec.group);
-            group.is_none_or(|leader| leader == event.spec)
+            self.specs.get(event.spec).is_some_and(|spec| {
+                let leads = spec.group.is_none_or(|leader| leader == event.spec);
+                leads && !spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC)
+            })
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Events by perf's names: `cpu-clock:u`, `L1-dcache-load-misses`, `r1a8`, `cpu/event=0x3c,umask=1/pp`,
 //! `sched:sched_switch`, `mem:0x1234/8:w`, `{cycles,instructions}:k`, several by comma.
 //!
-//! A name stays as the user wrote it, for that is what perf prints.
+//! A name stays as the user wrote it, for that is what perf prints; a tracepoint's goes without its modifiers.
 
 mod breakpoint;
 mod error;
@@ -15,7 +15,7 @@ mod tracepoint;
 pub use error::SpecError;
 pub use names::{hardware_events, software_events};
 
-use afterimage_perf_data::Attr;
+use afterimage_perf_data::{Attr, AttrFlags};
 
 use crate::config::Rate;
 use crate::facts::Facts;
@@ -110,6 +110,11 @@ impl EventSpec {
     pub fn bpf_output(name: &str) -> EventSpec {
         let attr = Attr { kind: kind::SOFTWARE, config: software::BPF_OUTPUT, ..Attr::default() };
         EventSpec::new(name, attr, EventClass::Software)
+    }
+
+    /// An event that the user named: guests are left out unless asked for, as perf does.
+    fn parsed(name: &str, attr: Attr, class: EventClass) -> EventSpec {
+        EventSpec::new(name, Attr { flags: attr.flags | AttrFlags::EXCLUDE_GUEST, ..attr }, class)
     }
 
     /// An event of this attr.

@@ -14,6 +14,7 @@ use crate::sys::Kernel;
 /// - A hardware event that does not exist becomes cpu-clock.
 /// - Where only user code may be sampled, `:u` is added.
 /// - A frequency above the kernel's limit is lowered to it.
+/// - Stacks deeper than the kernel's limit are cut to it.
 /// - `:P` becomes the highest precision that opens.
 /// - Losses per event are left out where the kernel does not count them (before Linux 6.0).
 ///
@@ -29,6 +30,7 @@ pub fn settle(
     let mut notes = Vec::new();
     for spec in specs {
         lower_frequency(facts, spec, &mut notes);
+        lower_depth(facts, spec, &mut notes);
         Settling { kernel, facts, places: &places, target }.one(spec, &mut notes)?;
     }
     Ok(notes)
@@ -128,10 +130,7 @@ impl Settling<'_> {
             return false;
         }
         spec.attr = attr;
-        let note = Note("this kernel does not count losses per event (Linux 6.0 does)".to_owned());
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
+        push_once(notes, "this kernel does not count losses per event (Linux 6.0 does)".to_owned());
         true
     }
 
@@ -173,10 +172,29 @@ fn lower_frequency(facts: &Facts, spec: &mut EventSpec, notes: &mut Vec<Note>) {
     if spec.attr.flags.contains(AttrFlags::FREQ) && spec.attr.period_or_freq > limit {
         let asked = spec.attr.period_or_freq;
         spec.attr.period_or_freq = limit;
-        let note =
-            Note(format!("{asked} Hz is more than kernel.perf_event_max_sample_rate allows: {limit} Hz is used"));
-        if !notes.contains(&note) {
-            notes.push(note);
-        }
+        push_once(
+            notes,
+            format!("{asked} Hz is more than kernel.perf_event_max_sample_rate allows: {limit} Hz is used"),
+        );
+    }
+}
+
+/// The kernel refuses stacks deeper than kernel.perf_event_max_stack.
+fn lower_depth(facts: &Facts, spec: &mut EventSpec, notes: &mut Vec<Note>) {
+    let Some(limit) = facts.max_stack().and_then(|limit| u16::try_from(limit).ok()) else { return };
+    let asked = spec.attr.sample_max_stack;
+    if asked > limit {
+        spec.attr.sample_max_stack = limit;
+        push_once(
+            notes,
+            format!("stacks of {asked} are more than kernel.perf_event_max_stack allows: {limit} are taken"),
+        );
+    }
+}
+
+fn push_once(notes: &mut Vec<Note>, text: String) {
+    let note = Note(text);
+    if !notes.contains(&note) {
+        notes.push(note);
     }
 }

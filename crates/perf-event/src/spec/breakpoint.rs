@@ -37,7 +37,7 @@ pub(super) fn parse(item: Part<'_>) -> Result<EventSpec, SpecError> {
         None => 4,
     };
     let attr = Attr { kind: kind::BREAKPOINT, bp_type, config1: addr, config2: bp_len, ..Attr::default() };
-    let mut spec = EventSpec::new(item.text, attr, EventClass::Breakpoint);
+    let mut spec = EventSpec::parsed(item.text, attr, EventClass::Breakpoint);
     spec.default_rate = Some(Rate::Period(1));
     if let Some(part) = modifiers {
         if !modifier::is_modifier(part.text) {

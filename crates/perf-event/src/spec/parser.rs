@@ -1,6 +1,6 @@
 //! Cutting a list into groups and events, and finding out what each event is.
 
-use afterimage_perf_data::{Attr, AttrFlags};
+use afterimage_perf_data::Attr;
 
 use super::near::nearest;
 use super::{EventClass, EventSpec, SpecError, breakpoint, kind, modifier, names, terms, tracepoint};
@@ -140,16 +140,10 @@ fn event(item: Part<'_>, facts: &Facts) -> Result<Vec<EventSpec>, SpecError> {
     if item.text.is_empty() {
         return Err(item.error("an event is missing"));
     }
-    let mut specs = match classify(item, facts)? {
+    Ok(match classify(item, facts)? {
         Found::One(spec) => vec![*spec],
         Found::Several(specs) => specs,
-    };
-    for spec in &mut specs {
-        if !spec.attr.flags.intersects(AttrFlags::EXCLUDE_GUEST | AttrFlags::EXCLUDE_HOST) {
-            spec.attr.flags |= AttrFlags::EXCLUDE_GUEST;
-        }
-    }
-    Ok(specs)
+    })
 }
 
 enum Found {
@@ -184,7 +178,6 @@ fn classify(item: Part<'_>, facts: &Facts) -> Result<Found, SpecError> {
     if let Some(letters) = letters {
         for spec in &mut specs {
             modifiers_of(spec, letters)?;
-            spec.name = format!("{}:{}", spec.name, letters.text);
         }
     }
     Ok(Found::Several(specs))
@@ -220,7 +213,7 @@ fn with_terms(item: Part<'_>, facts: &Facts) -> Result<EventSpec, SpecError> {
 /// An event that has a name of its own; `whole` is what the user wrote.
 fn by_name(name: &str, whole: &str, facts: &Facts) -> Option<EventSpec> {
     let fixed =
-        |kind: u32, config: u64, class| Some(EventSpec::new(whole, Attr { kind, config, ..Attr::default() }, class));
+        |kind: u32, config: u64, class| Some(EventSpec::parsed(whole, Attr { kind, config, ..Attr::default() }, class));
     if let Some(config) = names::software(name) {
         let class = if config <= 1 { EventClass::Clock } else { EventClass::Software };
         return fixed(kind::SOFTWARE, config, class);

@@ -26,7 +26,7 @@ pub(super) fn pmu_event(pmu: &Pmu, name: &str, terms: Part<'_>) -> Result<EventS
         _ => EventClass::RawPmu,
     };
     let attr = Attr { kind: pmu.kind, ..Attr::default() };
-    let mut spec = EventSpec::new(name, attr, class);
+    let mut spec = EventSpec::parsed(name, attr, class);
     for term in terms.split(',') {
         one(&mut spec, Some(pmu), term, 0)?;
     }

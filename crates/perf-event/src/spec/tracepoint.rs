@@ -35,7 +35,7 @@ pub(super) fn parse(system: Part<'_>, name: Part<'_>, facts: &Facts) -> Result<V
 
 fn spec(system: &str, name: &str, id: u64) -> EventSpec {
     let attr = Attr { kind: kind::TRACEPOINT, config: id, sample_type: SampleType::RAW, ..Attr::default() };
-    let mut spec = EventSpec::new(&format!("{system}:{name}"), attr, EventClass::Tracepoint);
+    let mut spec = EventSpec::parsed(&format!("{system}:{name}"), attr, EventClass::Tracepoint);
     spec.default_rate = Some(Rate::Period(1));
     spec
 }
