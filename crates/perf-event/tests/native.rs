@@ -209,7 +209,7 @@ fn a_command_is_sampled_from_its_exec_on() {
     }
     let mut child = spawn_stopped(&["sh", "-c", "(exit 3)"]).unwrap();
     let target = Target::Command { pid: child.pid(), cpus: online(), inherit: true };
-    let mut opened = open_events("{cpu-clock,page-faults}:u", Some(Rate::Period(1)), &target, 256);
+    let mut opened = open_events("{cpu-clock,page-faults/period=1/}:u", None, &target, 256);
     opened.enable().unwrap();
     assert!(opened.events.iter().all(|e| e.read().unwrap().enabled == 0), "nothing runs before the exec");
     child.start().unwrap();

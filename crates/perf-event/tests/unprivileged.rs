@@ -72,6 +72,12 @@ fn as_nobody() {
     let e = open(&kernel(), &facts, specs("cpu-clock", None), &init, Options { pages: 1 }).unwrap_err();
     assert!(matches!(e.kind, OpenErrorKind::TaskDenied | OpenErrorKind::KernelDenied), "{e}");
 
+    {
+        let e = afterimage_perf_event::spec::parse("sched:sched_switch", &facts).unwrap_err();
+        println!("{e}");
+        assert!(e.to_string().contains("root") || e.to_string().contains("mount"), "{e}");
+    }
+
     let checks = probe::all();
     let answer = |name: &str| checks.iter().find(|check| check.name == name).unwrap().answer;
     assert_eq!([answer("all-cpus"), answer("kernel-samples")], [Answer::No; 2]);

@@ -31,7 +31,12 @@ impl Tracefs {
     }
 
     fn look(&self) -> Option<PathBuf> {
-        let mounted = PLACES.iter().map(Path::new).find(|dir| dir.join("events").exists());
+        // One that may not be looked into is there all the same: reading from it then says why it fails.
+        let is_there = |dir: &&Path| match dir.join("events").try_exists() {
+            Ok(there) => there,
+            Err(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
+        };
+        let mounted = PLACES.iter().map(Path::new).find(is_there);
         if let Some(dir) = mounted {
             return Some(dir.to_path_buf());
         }

@@ -129,9 +129,14 @@ impl OpenError {
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.event, self.text())?;
+        // Elsewhere the text says all that the errno does.
+        let adds = matches!(
+            self.kind,
+            OpenErrorKind::Other | OpenErrorKind::Unsupported | OpenErrorKind::Filter | OpenErrorKind::NoEvent
+        );
         match &self.cause {
-            Some(cause) => write!(f, ": {cause}"),
-            None => Ok(()),
+            Some(cause) if adds => write!(f, ": {cause}"),
+            _ => Ok(()),
         }
     }
 }

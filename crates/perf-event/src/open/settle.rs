@@ -57,7 +57,12 @@ impl Settling<'_> {
             let code = cause.raw_os_error().unwrap_or(0);
             let bent = match code {
                 libc::EACCES | libc::EPERM => self.user_only(spec, notes),
-                libc::EINVAL => self.no_lost_count(spec, notes) || self.less_precise(spec),
+                // The kernel may have lowered its limit since it was read.
+                libc::EINVAL => {
+                    lower_frequency(self.facts, spec, notes)
+                        || self.no_lost_count(spec, notes)
+                        || self.less_precise(spec)
+                }
                 libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP => {
                     self.less_precise(spec) || self.clock_instead(spec, notes)
                 }
@@ -167,16 +172,16 @@ impl Settling<'_> {
 }
 
 /// The kernel refuses frequencies above kernel.perf_event_max_sample_rate, which it lowers itself under load.
-fn lower_frequency(facts: &Facts, spec: &mut EventSpec, notes: &mut Vec<Note>) {
-    let Some(limit) = facts.max_sample_rate().filter(|limit| *limit > 0) else { return };
-    if spec.attr.flags.contains(AttrFlags::FREQ) && spec.attr.period_or_freq > limit {
-        let asked = spec.attr.period_or_freq;
-        spec.attr.period_or_freq = limit;
-        push_once(
-            notes,
-            format!("{asked} Hz is more than kernel.perf_event_max_sample_rate allows: {limit} Hz is used"),
-        );
+/// Returns whether the event's had to be lowered.
+fn lower_frequency(facts: &Facts, spec: &mut EventSpec, notes: &mut Vec<Note>) -> bool {
+    let Some(limit) = facts.max_sample_rate().filter(|limit| *limit > 0) else { return false };
+    let asked = spec.attr.period_or_freq;
+    if !spec.attr.flags.contains(AttrFlags::FREQ) || asked <= limit {
+        return false;
     }
+    spec.attr.period_or_freq = limit;
+    push_once(notes, format!("{asked} Hz is more than kernel.perf_event_max_sample_rate allows: {limit} Hz is used"));
+    true
 }
 
 /// The kernel refuses stacks deeper than kernel.perf_event_max_stack.
