@@ -1,2 +1,50 @@
-//! Jobs for developers.
-fn main() {}
+//! Jobs for developers: `cargo xtask JOB`.
+
+mod bench;
+mod fuzz;
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Jobs for developers")]
+struct Arguments {
+    #[command(subcommand)]
+    job: Job,
+}
+
+#[derive(Subcommand)]
+enum Job {
+    /// Run every fuzz target, from the committed corpora; prints how often each was executed
+    Fuzz(fuzz::Options),
+    /// Compare with stock perf: alternating pairs, median of the ratios
+    Bench(bench::Options),
+    /// Make the recordings of at least a million samples that the reading benches use
+    BenchData(bench::data::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().job {
+        Job::Fuzz(options) => fuzz::run(&options),
+        Job::Bench(options) => bench::run(&options),
+        Job::BenchData(options) => bench::data::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// Where cargo builds, as far as this process can tell: the folder above the profile's.
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}

@@ -1,0 +1,249 @@
+//! The recordings that the reading benches use: at least a million samples, made from a real one of stock perf.
+//!
+//! A few seconds of this machine at work are recorded by perf. The data section then follows itself as often as needed,
+//! each time later by the length of the recording; what perf synthesized at its start, which has no time, stays single.
+//! Processes that came and went do so again in every copy, as in a long recording.
+
+use super::folder;
+use super::process;
+use afterimage_perf_data::{Attr, AttrFlags, Endian, SampleType};
+use afterimage_testkit::workload;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const SAMPLE: u32 = 9;
+const FINISHED_ROUND: u32 = 68;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Samples in each file, at least
+    #[arg(long, default_value_t = 1_000_000)]
+    samples: u64,
+    /// Seconds that are recorded first
+    #[arg(long, default_value_t = 8)]
+    seconds: u32,
+}
+
+/// A recording to read, and what is in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Recording {
+    pub(crate) name: &'static str,
+    pub(crate) path: PathBuf,
+    pub(crate) samples: u64,
+}
+
+const NAMES: [&str; 2] = ["shallow", "deep"];
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    for name in NAMES {
+        let base = record(name, options.seconds)?;
+        let path = folder()?.join(format!("{name}.data"));
+        let bytes = fs::read(&base)?;
+        let samples = Layout::of(&bytes)?.repeat(&bytes, options.samples, &path)?;
+        fs::remove_file(base)?;
+        fs::write(path.with_extension("samples"), samples.to_string())?;
+        let mib = fs::metadata(&path)?.len() >> 20;
+        println!("{}: {samples} samples, {mib} MiB", path.display());
+    }
+    Ok(())
+}
+
+/// The recordings, as `bench-data` left them.
+pub(crate) fn recordings() -> Result<Vec<Recording>> {
+    let one = |name| {
+        let path = folder()?.join(format!("{name}.data"));
+        let samples =
+            fs::read_to_string(path.with_extension("samples")).context("first run: cargo xtask bench-data")?;
+        Ok(Recording { name, path, samples: samples.parse()? })
+    };
+    NAMES.into_iter().map(one).collect()
+}
+
+/// Records this machine while it runs small commands, and a program with few shallow stacks or with many deep ones.
+fn record(name: &str, seconds: u32) -> Result<PathBuf> {
+    let paths = workload::build();
+    let path = folder()?.join(format!("{name}-base.data"));
+    let mut recorder = Command::new("/usr/bin/perf")
+        .args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", "9999", "-m", "1024", "-o"])
+        .arg(&path)
+        .args(["--", "sleep", &seconds.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .context("perf record")?;
+    let shell = "cd /usr/bin; while :; do ls -lR /usr/share >/dev/null; cat /usr/lib/*/*.so* | cksum >/dev/null; \
+                 find /etc -type f | sort | xargs wc -c >/dev/null 2>&1; done";
+    let mut busy: Vec<Child> = vec![Command::new("sh").args(["-c", shell]).stderr(Stdio::null()).spawn()?];
+    let (program, more) = if name == "deep" { (&paths.forest, Some("5000")) } else { (&paths.split, None) };
+    for _ in 0..2 {
+        busy.push(Command::new(program).arg((seconds * 2).to_string()).args(more).stdout(Stdio::null()).spawn()?);
+    }
+    let status = recorder.wait()?;
+    for mut child in busy {
+        child.kill()?;
+        process::reap(child)?;
+    }
+    ensure!(status.success(), "perf record failed");
+    Ok(path)
+}
+
+/// Where things are in a perf.data file: offsets and lengths in bytes.
+struct Layout {
+    data: (usize, usize),
+    /// One file section (offset, size) a feature, right behind the data.
+    features: usize,
+    /// Bytes of every record behind TIME, and bytes of a SAMPLE before it.
+    behind_time: usize,
+    before_time: usize,
+}
+
+impl Layout {
+    fn of(file: &[u8]) -> Result<Layout> {
+        ensure!(file.starts_with(b"PERFILE2"), "not a perf.data file");
+        let attr_size = number(file, 16)?;
+        let (attrs, attrs_size) = (number(file, 24)?, number(file, 32)?);
+        let data = (number(file, 40)?, number(file, 48)?);
+        let features = (0..4).map(|word| Ok(number(file, 72 + 8 * word)?.count_ones())).sum::<Result<u32>>()?;
+        let mut places = Vec::new();
+        for at in (attrs..attrs + attrs_size).step_by(attr_size) {
+            let bytes = file.get(at..at + attr_size - 16).context("attrs")?;
+            let attr = Attr::decode(bytes, Endian::Little)?;
+            ensure!(attr.flags.contains(AttrFlags::SAMPLE_ID_ALL), "records without a time");
+            places.push(places_of_time(attr.sample_type)?);
+        }
+        places.dedup();
+        let [(before_time, behind_time)] = places[..] else { bail!("events with different fields") };
+        Ok(Layout { data, features: features as usize, behind_time, before_time })
+    }
+
+    /// Writes `file` with its records repeated until there are at least `wanted` samples; gives how many there are.
+    fn repeat(&self, file: &[u8], wanted: u64, to: &Path) -> Result<u64> {
+        let (start, size) = self.data;
+        let data = file.get(start..start + size).context("data section")?;
+        let (once, span) = self.survey(data)?;
+        ensure!(once > 0, "no samples were recorded");
+        let copies = wanted.div_ceil(once);
+        let mut out = BufWriter::new(fs::File::create(to)?);
+        out.write_all(&file[..start])?;
+        let mut written = 0;
+        let mut record = Vec::new();
+        for copy in 0..copies {
+            for bytes in records(data) {
+                let bytes = bytes?;
+                let Some(at) = self.place_of_time(bytes)? else {
+                    if copy == 0 || kind(bytes)? == FINISHED_ROUND {
+                        out.write_all(bytes)?;
+                        written += bytes.len();
+                    }
+                    continue;
+                };
+                record.clear();
+                record.extend_from_slice(bytes);
+                let time = number(bytes, at)? as u64 + copy * span;
+                record[at..at + 8].copy_from_slice(&time.to_le_bytes());
+                out.write_all(&record)?;
+                written += record.len();
+            }
+        }
+        self.write_features(file, written, &mut out)?;
+        out.flush()?;
+        patch_data_size(to, written)?;
+        Ok(once * copies)
+    }
+
+    /// Samples, and the time between the first and the last record (and a little more), in ns.
+    fn survey(&self, data: &[u8]) -> Result<(u64, u64)> {
+        let (mut samples, mut first, mut last) = (0, u64::MAX, 0);
+        for bytes in records(data) {
+            let bytes = bytes?;
+            samples += u64::from(kind(bytes)? == SAMPLE);
+            if let Some(at) = self.place_of_time(bytes)? {
+                let time = number(bytes, at)? as u64;
+                first = first.min(time);
+                last = last.max(time);
+            }
+        }
+        Ok((samples, last.saturating_sub(first) + 1_000_000))
+    }
+
+    /// Where a record's time is, when it has one.
+    fn place_of_time(&self, bytes: &[u8]) -> Result<Option<usize>> {
+        let at = match kind(bytes)? {
+            SAMPLE => 8 + self.before_time,
+            64.. => return Ok(None),
+            _ => bytes.len().checked_sub(self.behind_time + 8).context("short record")?,
+        };
+        Ok((number(bytes, at)? != 0).then_some(at))
+    }
+
+    /// The table of feature sections and the sections, moved by as much as the data grew.
+    fn write_features(&self, file: &[u8], written: usize, out: &mut impl Write) -> Result<()> {
+        let (start, size) = self.data;
+        let table = start + size;
+        let moved = written - size;
+        for index in 0..self.features {
+            let at = table + 16 * index;
+            out.write_all(&((number(file, at)? + moved) as u64).to_le_bytes())?;
+            out.write_all(&(number(file, at + 8)? as u64).to_le_bytes())?;
+        }
+        out.write_all(file.get(table + 16 * self.features..).context("feature sections")?)?;
+        Ok(())
+    }
+}
+
+/// Bytes of fields before TIME in a SAMPLE, and behind TIME in the id at the end of other records.
+fn places_of_time(fields: SampleType) -> Result<(usize, usize)> {
+    ensure!(fields.contains(SampleType::TIME), "an event without a time");
+    let bytes = |list: SampleType| 8 * (fields & list).bits().count_ones() as usize;
+    let before = SampleType::IDENTIFIER | SampleType::IP | SampleType::TID;
+    let behind = SampleType::ID | SampleType::STREAM_ID | SampleType::CPU | SampleType::IDENTIFIER;
+    Ok((bytes(before), bytes(behind)))
+}
+
+fn patch_data_size(path: &Path, size: usize) -> Result<()> {
+    use std::os::unix::fs::FileExt;
+    let file = fs::OpenOptions::new().write(true).open(path)?;
+    Ok(file.write_all_at(&(size as u64).to_le_bytes(), 48)?)
+}
+
+/// The whole records of a data section.
+fn records(mut data: &[u8]) -> impl Iterator<Item = Result<&[u8]>> {
+    std::iter::from_fn(move || {
+        if data.is_empty() {
+            return None;
+        }
+        let size = data.get(6..8).map_or(0, |s| usize::from(u16::from_le_bytes([s[0], s[1]])));
+        if size < 8 || size > data.len() {
+            data = &[];
+            return Some(Err(anyhow::anyhow!("a record of {size} bytes")));
+        }
+        let (record, rest) = data.split_at(size);
+        data = rest;
+        Some(Ok(record))
+    })
+}
+
+fn kind(record: &[u8]) -> Result<u32> {
+    Ok((number(record, 0)? & 0xffff_ffff) as u32)
+}
+
+fn number(bytes: &[u8], at: usize) -> Result<usize> {
+    let word: [u8; 8] = bytes.get(at..at + 8).context("cut short")?.try_into()?;
+    Ok(usize::try_from(u64::from_le_bytes(word))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::places_of_time;
+    use afterimage_perf_data::SampleType as Field;
+
+    #[test]
+    fn time_stands_behind_identifier_ip_and_tid() {
+        let fields = Field::IP | Field::TID | Field::TIME | Field::CPU | Field::PERIOD | Field::IDENTIFIER;
+        assert_eq!(places_of_time(fields).unwrap(), (24, 16));
+        assert_eq!(places_of_time(Field::IP | Field::TIME).unwrap(), (8, 0));
+        assert!(places_of_time(Field::IP).is_err());
+    }
+}

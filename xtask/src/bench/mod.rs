@@ -1,0 +1,79 @@
+//! Comparisons with stock perf on the same machine, in the same minute, on the same input.
+//!
+//! Every number is a ratio of two runs side by side, so that a busy or slow machine does not decide; runs alternate and
+//! who goes first alternates too. Printed are the median of the ratios and their least and greatest.
+
+pub(crate) mod data;
+mod pairs;
+mod process;
+mod read;
+mod record_cost;
+
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// record-cost, report or script; all of them when none is named
+    names: Vec<String>,
+    /// How many pairs of runs
+    #[arg(long, default_value_t = 5)]
+    pairs: usize,
+}
+
+const NAMES: [&str; 3] = ["record-cost", "report", "script"];
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        bail!("no bench is called {unknown}; there are {}", NAMES.join(", "));
+    }
+    ensure!(options.pairs > 0, "--pairs 0 measures nothing");
+    let wanted = |name: &str| options.names.is_empty() || options.names.iter().any(|asked| asked == name);
+    let tools = Tools::find()?;
+    tools.describe()?;
+    if wanted("record-cost") {
+        record_cost::run(&tools, options.pairs)?;
+    }
+    if wanted("report") {
+        read::report(&tools, options.pairs)?;
+    }
+    if wanted("script") {
+        read::script(&tools, options.pairs)?;
+    }
+    Ok(())
+}
+
+/// The two commands that are compared.
+struct Tools {
+    ours: PathBuf,
+    perf: PathBuf,
+}
+
+impl Tools {
+    /// Builds ours; finds stock perf.
+    fn find() -> Result<Tools> {
+        let built =
+            Command::new("cargo").args(["build", "--release", "--quiet"]).current_dir(crate::root()).status()?;
+        ensure!(built.success(), "cargo build --release failed");
+        let perf = Path::new("/usr/bin/perf").to_path_buf();
+        ensure!(perf.exists(), "stock perf is not installed: ./test --all installs it");
+        Ok(Tools { ours: crate::target_dir().join("release/afterimage"), perf })
+    }
+
+    fn describe(&self) -> Result<()> {
+        let version = Command::new(&self.perf).arg("--version").output().context("perf --version")?;
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+        let cpus = std::thread::available_parallelism()?;
+        let version = String::from_utf8_lossy(&version.stdout).into_owned();
+        println!("{}, Linux {}, {cpus} CPUs", version.trim(), kernel.trim());
+        Ok(())
+    }
+}
+
+/// Where recordings for benches lie.
+fn folder() -> Result<PathBuf> {
+    let folder = crate::target_dir().join("bench");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
