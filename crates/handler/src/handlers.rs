@@ -1,7 +1,7 @@
 //! Handlers at work: attached to events, swapped, read.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::addr_of_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -158,6 +158,14 @@ impl Handlers {
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
         self.links.push(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(())
+    }
+
+    /// The loaded programs by name: `stub` once for each event, `gate`, and the handlers.
+    pub fn programs(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
+        let handlers = [("emit", &self.loaded.emit), ("count", &self.loaded.count)];
+        let stubs = self.loaded.stubs.iter().map(|fd| ("stub", fd.as_fd()));
+        let handlers = handlers.into_iter().filter_map(|(name, fd)| Some((name, fd.as_ref()?.as_fd())));
+        stubs.chain([("gate", self.loaded.gate.as_fd())]).chain(handlers).collect()
     }
 
     /// How many links there are.

@@ -45,10 +45,3 @@ mod skeleton {
         include!(concat!(env!("OUT_DIR"), "/builtins.skel.rs"));
     }
 }
-
-/// The object file of the stub, for tests that look into it.
-#[doc(hidden)]
-pub const STUB_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stub.bpf.o"));
-/// The object file of the built-in handlers, for tests that look into it.
-#[doc(hidden)]
-pub const BUILTINS_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/builtins.bpf.o"));

@@ -225,3 +225,36 @@ fn flags_of(event: &EventConfig) -> u32 {
         | flag(event.exclude_callchain_kernel, AI_NO_KERNEL_STACK)
         | flag(event.exclude_callchain_user, AI_NO_USER_STACK)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use afterimage_perf_data::{AiHdr, EmitPayload};
+
+    use crate::skeleton::builtins::types::{ai_emit, ai_hdr};
+
+    /// The header in C, as its object's BTF describes it, and its Rust twin read the same bytes alike.
+    #[test]
+    fn the_header_is_the_same_in_c_and_rust() {
+        let c = ai_hdr {
+            version: AiHdr::VERSION,
+            size: 0x0203,
+            kind: 0x0405,
+            handler: 0x0607,
+            generation: 0x0809_0a0b,
+            cpu: 0x0c0d_0e0f,
+            time: 0x1011_1213_1415_1617,
+            ip: 0x1819_1a1b_1c1d_1e1f,
+            seq: 0x2021_2223_2425_2627,
+        };
+        assert_eq!(size_of::<ai_hdr>(), AiHdr::SIZE);
+        // SAFETY: a plain C structure of 40 bytes without padding, see its fields.
+        let bytes: [u8; 40] = unsafe { std::mem::transmute(c) };
+        let rust = AiHdr::decode(&bytes).unwrap();
+        assert_eq!((rust.version, rust.size, rust.kind, rust.handler), (c.version, c.size, c.kind, c.handler));
+        assert_eq!((rust.generation, rust.cpu), (c.generation, c.cpu));
+        assert_eq!((rust.time, rust.ip, rust.seq), (c.time, c.ip, c.seq));
+        assert_eq!(offset_of!(ai_emit, chain), EmitPayload::FIXED);
+    }
+}

@@ -93,7 +93,8 @@ static __always_inline __u64 ai_hash_chain(const __u64 *chain, __u64 nr, __u64 s
 		a = ai_mix(a, chain[i]);
 		b = ai_mix(b, chain[i + 1]);
 	}
-	return ai_mix(a, b);
+	/* Not a ^ b, which would be the same for every empty chain. */
+	return ai_mix(ai_mix(a, 1), b);
 }
 
 static __always_inline bool ai_same_chain(const __u64 *one, const __u64 *other, __u64 nr)

@@ -1,0 +1,242 @@
+//! The count table: keys, halves, what it has no room for.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use afterimage_handler::{Builtin, EventConfig, Handlers, Mechanism, Options};
+
+use crate::support::*;
+
+/// Drained without a pause while it fills, the table loses nothing and counts nothing twice.
+#[test]
+fn draining_while_counting_loses_nothing() {
+    let Some(_one) = alone("draining_while_counting_loses_nothing") else { return };
+    for mechanism in BOTH {
+        let busy: Vec<Busy> = (0..2).map(|_| Busy::deep()).collect();
+        let events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1)).collect();
+        let mut handlers = load(Builtin::Count, false, mechanism);
+        for event in &events {
+            handlers.attach(0, event.fd.as_fd()).unwrap();
+        }
+        events.iter().for_each(Event::enable);
+        let end = Instant::now() + Duration::from_secs(2);
+        let (mut sum, mut drains, mut stacks) = (0, 0u64, HashMap::new());
+        while Instant::now() < end {
+            for entry in counts(&mut handlers) {
+                assert!(entry.count > 0 && entry.period >= entry.count, "{entry:?}");
+                assert!(busy.iter().any(|b| b.tid as u32 == entry.tid), "{entry:?}");
+                sum += entry.count;
+                *stacks.entry(entry.chain).or_insert(0) += entry.count;
+            }
+            drains += 1;
+        }
+        events.iter().for_each(Event::disable);
+        sum += counts(&mut handlers).iter().map(|e| e.count).sum::<u64>();
+        let seen = total(&handlers);
+        assert!(seen.handled > 1000, "{seen:?}");
+        assert_eq!(seen.handled, seen.stored + seen.lost_full + seen.lost_collision);
+        assert_eq!(seen.stored, sum, "{drains} drains");
+        assert_eq!((seen.passed, seen.dropped), (seen.handled, 0));
+        println!("{mechanism:?}: {sum} samples, {drains} drains, {} stacks", stacks.len());
+    }
+}
+
+/// The same with a program that runs as often as a thread can fault.
+#[test]
+fn draining_while_faults_are_counted_loses_nothing() {
+    let Some(_one) = alone("draining_while_faults_are_counted_loses_nothing") else { return };
+    let busy: Vec<Busy> = (0..2).map(|_| Busy::new(|| Pages::new(64).touch())).collect();
+    let events: Vec<Event> = busy.iter().map(|b| Event::open(&page_faults(), b.tid, -1, 1)).collect();
+    let mut handlers = load(Builtin::Count, false, Mechanism::Kfuncs);
+    for event in &events {
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+    }
+    events.iter().for_each(Event::enable);
+    let end = Instant::now() + Duration::from_secs(2);
+    let (mut sum, mut drains) = (0, 0u64);
+    while Instant::now() < end {
+        sum += counts(&mut handlers).iter().map(|e| e.count).sum::<u64>();
+        drains += 1;
+    }
+    events.iter().for_each(Event::disable);
+    sum += counts(&mut handlers).iter().map(|e| e.count).sum::<u64>();
+    let seen = total(&handlers);
+    println!("{sum} samples, {drains} drains");
+    assert!(seen.handled > 10_000, "{seen:?}");
+    assert_eq!((seen.stored, seen.stored), (sum, seen.handled), "{seen:?}");
+}
+
+/// Two drains meet the same stacks: a half that was emptied is as good as new.
+#[test]
+fn a_half_is_used_again() {
+    let Some(_one) = alone("a_half_is_used_again") else { return };
+    let event = Event::open(&page_faults(), gettid(), -1, 1);
+    let mut handlers = load(Builtin::Count, false, Mechanism::Kfuncs);
+    handlers.attach(0, event.fd.as_fd()).unwrap();
+    let mut before = 0;
+    for round in 0..10 {
+        let pages = Pages::new(100);
+        event.enable();
+        pages.touch();
+        event.disable();
+        let table = counts(&mut handlers);
+        let stored = total(&handlers).stored;
+        assert_eq!(table.iter().map(|e| e.count).sum::<u64>(), stored - before, "round {round}");
+        assert!(table.iter().any(|e| e.count >= 99), "round {round}: {table:?}");
+        before = stored;
+    }
+    assert!(counts(&mut handlers).is_empty());
+}
+
+/// A table with fewer entries than there are stacks says how many samples it had no room for.
+#[test]
+fn a_full_table_is_counted() {
+    let Some(_one) = alone("a_full_table_is_counted") else { return };
+    let busy = Busy::deep();
+    let event = Event::open(&clock(100_000), busy.tid, -1, 1);
+    let options = Options {
+        builtin: Builtin::Count,
+        events: vec![EventConfig { callchain: true, ..EventConfig::default() }],
+        count_slots: Some(64),
+        ..Options::default()
+    };
+    let mut handlers = Handlers::load(&options).unwrap();
+    handlers.attach(0, event.fd.as_fd()).unwrap();
+    event.enable();
+    std::thread::sleep(Duration::from_secs(1));
+    event.disable();
+    let seen = total(&handlers);
+    assert!(seen.lost_full > 0, "{seen:?}");
+    let sum: u64 = counts(&mut handlers).iter().map(|e| e.count).sum();
+    assert_eq!(seen.stored, sum);
+    assert_eq!(seen.handled, seen.stored + seen.lost_full + seen.lost_collision);
+}
+
+/// A CPU that no table was made for is not a hole: its samples are counted as lost.
+#[test]
+fn a_cpu_without_a_table_is_counted() {
+    let Some(_one) = alone("a_cpu_without_a_table_is_counted") else { return };
+    let (&with, cpus_now) = (cpus().first().unwrap(), cpus());
+    let options = Options {
+        builtin: Builtin::Count,
+        events: vec![EventConfig::default()],
+        cpus: vec![with],
+        ..Options::default()
+    };
+    let mut handlers = Handlers::load(&options).unwrap();
+    let busy: Vec<Busy> = cpus_now.iter().map(|_| Busy::deep()).collect();
+    let events: Vec<Event> = cpus_now.iter().map(|&cpu| Event::open(&clock(1_000_000), -1, cpu as i32, 1)).collect();
+    for event in &events {
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+    }
+    events.iter().for_each(Event::enable);
+    std::thread::sleep(Duration::from_millis(300));
+    events.iter().for_each(Event::disable);
+    drop(busy);
+    for &cpu in &cpus_now {
+        let one = handlers.counters(0, cpu);
+        assert!(one.handled > 0);
+        if cpu == with {
+            assert_eq!((one.stored, one.lost_full), (one.handled, 0), "CPU {cpu}");
+        } else {
+            assert_eq!((one.stored, one.lost_full), (0, one.handled), "CPU {cpu}");
+        }
+    }
+    let sum: u64 = counts(&mut handlers).iter().map(|e| e.count).sum();
+    assert_eq!(sum, handlers.counters(0, with).stored);
+}
+
+/// An event that asks for no stacks is counted by address.
+#[test]
+fn without_stacks_the_address_is_the_key() {
+    let Some(_one) = alone("without_stacks_the_address_is_the_key") else { return };
+    for mechanism in BOTH {
+        let mut attr = page_faults();
+        attr.sample_type.remove(afterimage_perf_data::SampleType::CALLCHAIN);
+        let mut event = Event::open(&attr, gettid(), -1, 256);
+        let options = Options {
+            builtin: Builtin::Count,
+            chain: true,
+            events: vec![EventConfig::from_attr(&attr).unwrap()],
+            mechanism: Some(mechanism),
+            ..Options::default()
+        };
+        let mut handlers = Handlers::load(&options).unwrap();
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+        event.enable();
+        Pages::new(300).touch();
+        event.disable();
+        let mut by_ip: HashMap<u64, u64> = HashMap::new();
+        for sample in event.drained().samples {
+            *by_ip.entry(sample.ip).or_default() += 1;
+        }
+        for entry in counts(&mut handlers) {
+            assert!(entry.chain.is_empty());
+            assert_eq!(by_ip.remove(&entry.ip), Some(entry.count));
+        }
+        assert!(by_ip.is_empty(), "{by_ip:x?}");
+        assert_eq!(total(&handlers).stack_failed, 0);
+    }
+}
+
+/// A new name and a new image begin new entries, though the thread is the same.
+#[test]
+fn names_and_execs_split_entries() {
+    let Some(_one) = alone("names_and_execs_split_entries") else { return };
+    for mechanism in BOTH {
+        // The shell takes a new name, works, and becomes another shell that works.
+        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        let script = format!(
+            "read x; printf before > /proc/$$/comm; {work}; printf after > /proc/$$/comm; {work}; exec sh -c '{work}'"
+        );
+        let mut child =
+            Command::new("sh").arg("-c").arg(script).stdin(std::process::Stdio::piped()).spawn().expect("a shell");
+        let event = Event::open(&clock(100_000), child.id() as i32, -1, 1);
+        let mut handlers = load(Builtin::Count, false, mechanism);
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+        event.enable();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        event.disable();
+        let table = counts(&mut handlers);
+        let mut lives: HashMap<(String, u64), u64> = HashMap::new();
+        for entry in &table {
+            assert_eq!(entry.tid, child.id());
+            *lives.entry((entry.comm.clone(), entry.exec_id)).or_default() += entry.count;
+        }
+        let of = |name: &str| {
+            lives.iter().filter(|((comm, _), _)| comm == name).map(|((_, id), n)| (*id, *n)).collect::<Vec<_>>()
+        };
+        let (before, after, exec) = (of("before"), of("after"), of("sh"));
+        assert!(before.len() == 1 && after.len() == 1, "{lives:?}");
+        assert_eq!(before[0].0, after[0].0, "no exec between the names");
+        assert!(exec.iter().any(|(id, count)| *id > after[0].0 && *count > 5), "{lives:?}");
+        assert_eq!(lives.values().sum::<u64>(), total(&handlers).stored);
+    }
+}
+
+/// Both mechanisms see the same stacks, user and kernel.
+#[test]
+fn the_plain_mechanism_sees_the_same_stacks() {
+    let Some(_one) = alone("the_plain_mechanism_sees_the_same_stacks") else { return };
+    let run = |mechanism| {
+        let event = Event::open(&page_faults(), gettid(), -1, 1);
+        let mut handlers = load(Builtin::Count, false, mechanism);
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+        let (user, kernel) = (Pages::new(1000), Pages::new(1000));
+        event.enable();
+        user.touch();
+        kernel.touch_by_kernel();
+        event.disable();
+        let mut frequent: Vec<(Vec<u64>, Vec<u64>, u64)> =
+            counts(&mut handlers).into_iter().filter(|e| e.count >= 500).map(|e| (e.kernel, e.user, e.ip)).collect();
+        frequent.sort();
+        frequent
+    };
+    let (kfuncs, plain) = (run(Mechanism::Kfuncs), run(Mechanism::Plain));
+    assert_eq!(kfuncs.len(), 2, "one stack in user mode, one in the kernel: {kfuncs:x?}");
+    assert_eq!(kfuncs, plain);
+    assert!(kfuncs.iter().any(|(kernel, ..)| kernel.len() > 3));
+}

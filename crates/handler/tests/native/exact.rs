@@ -1,0 +1,93 @@
+//! Counts that must come out exactly.
+
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::Duration;
+
+use afterimage_handler::Builtin;
+
+use crate::support::*;
+
+/// The program sees what an event without one delivers.
+#[test]
+fn clock_samples_equal_a_control_event() {
+    let Some(_one) = alone("clock_samples_equal_a_control_event") else { return };
+    for builtin in [Builtin::None, Builtin::Emit, Builtin::Count] {
+        let busy = Busy::deep();
+        let mut event = Event::open(&clock(1_000_000), busy.tid, -1, 64);
+        let mut control = Event::open(&clock(1_000_000), busy.tid, -1, 256);
+        let mut handlers = load(builtin, false, BOTH[0]);
+        let mut outputs = outputs(256);
+        give_outputs(&mut handlers, &outputs);
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+        event.enable();
+        control.enable();
+        sleep(Duration::from_secs(1));
+        event.disable();
+        control.disable();
+        let seen = total(&handlers);
+        let delivered = control.drained().samples.len() as u64 + control.read().1;
+        assert!(seen.handled > 100, "{seen:?}");
+        assert!(
+            seen.handled.abs_diff(delivered) <= 2 * cpus().len() as u64,
+            "{builtin}: {seen:?}, control {delivered}"
+        );
+        assert_eq!(seen.handled, seen.filtered + seen.dropped + seen.passed);
+        let ring = event.drained().samples.len() as u64 + event.read().1;
+        assert_eq!(seen.chained, ring, "{builtin}: {seen:?}");
+        let emitted: u64 = outputs.iter_mut().map(|o| o.drained().samples.len() as u64).sum();
+        assert_eq!(seen.emitted, emitted + seen.emit_lost);
+        println!("{builtin}: handled {}, control {delivered}", seen.handled);
+    }
+}
+
+/// Every page fault is in the count, in the ring, in the handler ring or in the table.
+#[test]
+fn page_faults_are_exact_with_every_builtin() {
+    let Some(_one) = alone("page_faults_are_exact_with_every_builtin") else { return };
+    for mechanism in BOTH {
+        for builtin in [Builtin::None, Builtin::Emit, Builtin::Count] {
+            let mut event = Event::open(&page_faults(), gettid(), -1, 1024);
+            let mut handlers = load(builtin, false, mechanism);
+            let mut outputs = outputs(1024);
+            give_outputs(&mut handlers, &outputs);
+            handlers.attach(0, event.fd.as_fd()).unwrap();
+            let (user, kernel) = (Pages::new(3000), Pages::new(200));
+            event.enable();
+            user.touch();
+            kernel.touch_by_kernel();
+            event.disable();
+            let (count, lost) = event.read();
+            let seen = total(&handlers);
+            assert!(count >= 3200, "{count}");
+            assert_eq!(seen.handled, count, "{builtin} {mechanism:?}: {seen:?}");
+            assert_eq!((seen.passed, seen.dropped, seen.filtered), (count, 0, 0));
+            let ring = event.drained();
+            let records: Vec<Seen> = outputs.iter_mut().flat_map(|o| o.drained().samples).collect();
+            let table = counts(&mut handlers);
+            match builtin {
+                Builtin::None => {
+                    assert_eq!(ring.samples.len() as u64 + lost, count);
+                    assert_eq!((seen.chained, records.len(), table.len()), (count, 0, 0));
+                }
+                Builtin::Emit => {
+                    assert_eq!((seen.chained, ring.samples.len(), table.len()), (0, 0, 0));
+                    assert_eq!(records.len() as u64 + seen.emit_lost, count);
+                    assert_eq!(seen.emitted, count);
+                    let mut numbers: Vec<(u32, u64)> = records.iter().map(|r| (r.cpu, r.emit().hdr.seq)).collect();
+                    numbers.dedup();
+                    assert_eq!(numbers.len(), records.len(), "every record has its own number");
+                }
+                Builtin::Count => {
+                    assert_eq!((seen.chained, ring.samples.len(), records.len()), (0, 0, 0));
+                    assert_eq!(table.iter().map(|e| e.count).sum::<u64>(), seen.stored);
+                    assert_eq!(table.iter().map(|e| e.period).sum::<u64>(), seen.stored);
+                    assert_eq!(seen.stored + seen.lost_full + seen.lost_collision, count);
+                    assert_eq!((seen.lost_full, seen.lost_collision, seen.stack_failed), (0, 0, 0), "{seen:?}");
+                    assert!(table.iter().any(|e| e.count >= 100 && !e.kernel.is_empty()), "faults in the kernel");
+                    assert!(table.iter().all(|e| e.tid == gettid() as u32 && !e.user.is_empty()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Handlers on this machine's kernel: real events, real rings, real programs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod count;
+mod exact;
+mod rings;
+mod stub;
+mod support;
+mod swap;
