@@ -2,9 +2,12 @@
 //!
 //! Options are perf's where perf has one, with perf's meaning. The last of a repeated single-valued option wins.
 
-use std::ffi::OsString;
+mod later;
 
-use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::exit;
 use crate::record::RecordArgs;
@@ -35,9 +38,147 @@ pub(crate) struct Talk {
 pub(crate) enum Command {
     /// Record samples into a file that perf reads too
     Record(RecordArgs),
+    /// Show where the time went, as a table
+    Report(ReportArgs),
+    /// Print every sample, in the layout of `perf script`
+    Script(ScriptArgs),
+    /// Write the stacks for other tools: folded lines or a flame graph
+    Export(ExportArgs),
+    /// Show what this kernel, these privileges and these settings allow
+    Doctor(DoctorArgs),
     /// What is planned and not built
     #[command(hide = true, name = "top", aliases = ["annotate", "diff", "handler", "serve", "stat", "text"])]
     Later(LaterArgs),
+}
+
+/// Which recording is read.
+#[derive(Args, Debug)]
+pub(crate) struct InputArgs {
+    /// The recording to read; `-` is standard input
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    pub(crate) input: PathBuf,
+    /// Accepted for perf's sake: files of any owner are read
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Take the kernel's names from this copy of /proc/kallsyms, believed as it is
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kallsyms: Option<PathBuf>,
+}
+
+/// `afterimage report`
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Plain text on standard output (the only way there is)
+    #[arg(long)]
+    pub(crate) stdio: bool,
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What makes a row: comm, dso, sym, pid, tid, cpu, event, cgroup
+    #[arg(short, long, value_name = "KEYS", default_value = "comm,dso,sym")]
+    pub(crate) sort: String,
+    /// Show how many samples a row stands for
+    #[arg(short = 'n', long)]
+    pub(crate) show_nr_samples: bool,
+    /// Show the sum of the periods of a row
+    #[arg(long)]
+    pub(crate) show_total_period: bool,
+    /// Give each function the time of what it called, too
+    #[arg(long, overrides_with = "no_children")]
+    pub(crate) children: bool,
+    /// Count a sample for the function it hit alone (the default, unlike perf)
+    #[arg(long, overrides_with = "children")]
+    pub(crate) no_children: bool,
+    /// How to show call chains: graph, fractal, flat, folded or none; then a least percentage and a limit of lines; caller or callee
+    #[arg(short = 'g', long, value_name = "HOW", num_args = 0..=1, default_missing_value = "graph")]
+    pub(crate) call_graph: Option<String>,
+    /// Call chains from the outermost caller down (as -g caller)
+    #[arg(short = 'G', long)]
+    pub(crate) inverted: bool,
+    /// Show no row below this share of its event
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    pub(crate) percent_limit: String,
+    /// Show only this event
+    #[arg(long, value_name = "NAME")]
+    pub(crate) event: Option<String>,
+    /// Show where and how the recording was made
+    #[arg(long)]
+    pub(crate) header: bool,
+    /// Accepted for perf's sake: inlined functions are not shown
+    #[arg(long)]
+    pub(crate) no_inline: bool,
+}
+
+/// `afterimage script`
+#[derive(Args, Debug)]
+pub(crate) struct ScriptArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Which fields to print: comm, tid, pid, time, cpu, event, ip, sym, symoff, dso, period, addr and others; +FIELD adds, -FIELD leaves out
+    #[arg(short = 'F', long, value_name = "FIELDS", allow_hyphen_values = true)]
+    pub(crate) fields: Vec<String>,
+    /// Leave call chains out
+    #[arg(short = 'G', long)]
+    pub(crate) hide_call_graph: bool,
+    /// Nine digits after the second
+    #[arg(long)]
+    pub(crate) ns: bool,
+    /// Show where and how the recording was made
+    #[arg(long)]
+    pub(crate) header: bool,
+    /// Accepted for perf's sake: inlined functions are not shown
+    #[arg(long)]
+    pub(crate) no_inline: bool,
+}
+
+/// A format of `export`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// One line a stack: `comm;outermost;…;innermost WEIGHT`
+    Folded,
+    /// A flame graph that a browser opens
+    Svg,
+}
+
+/// What a stack of `export` weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WeightBy {
+    /// The sum of the periods: what the percentages of report are made from
+    Period,
+    /// The number of samples
+    Samples,
+}
+
+/// `afterimage export`
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// The format to write
+    #[arg(long, value_enum, default_value = "folded")]
+    pub(crate) format: Format,
+    /// Where to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// The event to draw; events are never added together (the first by default)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) event: Option<String>,
+    /// What the widths stand for
+    #[arg(long, value_enum, default_value = "period")]
+    pub(crate) weight: WeightBy,
+    /// The title of the picture
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) title: Option<String>,
+}
+
+/// `afterimage doctor`
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A subcommand that is not built: whatever follows is accepted, so that the answer is always the same.
@@ -48,24 +189,86 @@ pub(crate) struct LaterArgs {
     rest: Vec<OsString>,
 }
 
-impl LaterArgs {
-    /// The answer to a subcommand that is not built.
-    pub(crate) fn refuse(&self) -> anyhow::Error {
-        exit::not_yet("this subcommand")
-    }
+/// A command line that leads nowhere.
+pub(crate) enum Refused {
+    /// It cannot be parsed, or asks for help or the version.
+    Clap(clap::Error),
+    /// It asks for what is not built.
+    Later(anyhow::Error),
 }
 
 /// Parses a command line; the first word is the name of the program.
-pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Line, clap::Error> {
-    Line::try_parse_from(words)
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Line, Refused> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let matches = later::add(Line::command()).try_get_matches_from(&words).map_err(Refused::Clap)?;
+    if let Some(error) = later::refuse(&matches) {
+        return Err(Refused::Later(error));
+    }
+    let line = Line::from_arg_matches(&matches).map_err(Refused::Clap)?;
+    if let Command::Later(_) = line.command {
+        let name = words.iter().skip(1).filter_map(|w| w.to_str()).find(|w| !w.starts_with('-'));
+        return Err(Refused::Later(exit::not_yet(name.unwrap_or("this subcommand"))));
+    }
+    Ok(line)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
+
+    fn parse_words(words: &str) -> Result<Line, Refused> {
+        parse(std::iter::once("afterimage").chain(words.split_whitespace()).map(OsString::from))
+    }
+
+    fn report(words: &str) -> ReportArgs {
+        match parse_words(words) {
+            Ok(Line { command: Command::Report(args), .. }) => args,
+            Err(Refused::Clap(error)) => panic!("{error}"),
+            _ => panic!("not report"),
+        }
+    }
 
     #[test]
     fn the_definition_is_consistent() {
-        super::Line::command().debug_assert();
+        later::add(Line::command()).debug_assert();
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_option_wins() {
+        let args =
+            report("report -i a -i b --sort dso -s sym --children --no-children --percent-limit 1 --percent-limit 2");
+        assert_eq!((args.input.input.to_str(), args.sort.as_str()), (Some("b"), "sym"));
+        assert_eq!((args.children, args.no_children, args.percent_limit.as_str()), (false, true, "2"));
+    }
+
+    #[test]
+    fn fields_add_up() {
+        let Ok(Line { command: Command::Script(args), .. }) = parse_words("script -F comm,ip -F +sym -F -time") else {
+            panic!("not script");
+        };
+        assert_eq!(args.fields, ["comm,ip", "+sym", "-time"]);
+    }
+
+    #[test]
+    fn the_value_of_g_may_be_left_out() {
+        assert_eq!(report("report -g -n").call_graph.as_deref(), Some("graph"));
+        assert_eq!(report("report -g caller -n").call_graph.as_deref(), Some("caller"));
+        assert_eq!(report("report -gcallee").call_graph.as_deref(), Some("callee"));
+        assert_eq!(report("report --call-graph=none").call_graph.as_deref(), Some("none"));
+        assert_eq!(report("report").call_graph, None);
+    }
+
+    #[test]
+    fn what_is_not_built_says_so() {
+        for (words, says) in [
+            ("report --tui", "report --tui: not supported yet"),
+            ("report -C 1 -i x", "report --cpu: not supported yet"),
+            ("script --time 10,20", "script --time: not supported yet"),
+            ("top -a", "top: not supported yet"),
+            ("-q annotate --stdio foo", "annotate: not supported yet"),
+        ] {
+            let Err(Refused::Later(error)) = parse_words(words) else { panic!("{words} was accepted") };
+            assert_eq!(error.to_string(), says);
+        }
     }
 }

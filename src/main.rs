@@ -4,25 +4,43 @@
 //! to people goes through [`say`], how they end through [`exit`].
 
 mod cli;
+mod doctor;
 mod exit;
+mod export;
+mod header;
+mod input;
+mod out;
 mod record;
+mod report;
 mod say;
+mod script;
+mod text;
 
 use std::process::ExitCode;
+
+use cli::{Command, Refused};
+use exit::Exit;
+use say::Say;
 
 fn main() -> ExitCode {
     let line = match cli::parse(std::env::args_os()) {
         Ok(line) => line,
-        Err(error) => return exit::of_usage(&error),
+        Err(Refused::Clap(error)) => return exit::of_usage(&error),
+        Err(Refused::Later(error)) => return exit::finish(Err(error), &Say::new(&cli::Talk::default())),
     };
-    let say = say::Say::new(&line.talk);
+    let say = Say::new(&line.talk);
     let outcome = run(&line.command, &say);
     exit::finish(outcome, &say)
 }
 
-fn run(command: &cli::Command, say: &say::Say) -> anyhow::Result<exit::Exit> {
+fn run(command: &Command, say: &Say) -> anyhow::Result<Exit> {
     match command {
-        cli::Command::Record(args) => record::run(args, say),
-        cli::Command::Later(args) => Err(args.refuse()),
+        Command::Record(args) => record::run(args, say),
+        Command::Report(args) => report::run(args, say),
+        Command::Script(args) => script::run(args, say),
+        Command::Export(args) => export::run(args, say),
+        Command::Doctor(args) => doctor::run(args),
+        // Refused when the line was parsed.
+        Command::Later(_) => Err(exit::not_yet("this subcommand")),
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use crate::cli::Talk;
+use crate::text::clean;
 
 /// The voice of the command.
 pub(crate) struct Say {
@@ -75,27 +76,7 @@ fn put(line: &str) {
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Causes may quote a file's bytes: control characters are escaped, and a message stays on its line.
-fn clean(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
-}
-
 fn colour_allowed() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|v| !v.is_empty());
     std::io::stderr().is_terminal() && !set("NO_COLOR") && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::clean;
-
-    #[test]
-    fn a_message_cannot_steer_the_terminal() {
-        assert_eq!(clean("file \x1b[2Jname\nnext"), "file \\u{1b}[2Jname\\nnext");
-        assert_eq!(clean("naïve · plain"), "naïve · plain");
-    }
 }

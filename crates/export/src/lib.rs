@@ -6,6 +6,7 @@
 
 pub mod folded;
 pub mod name;
+pub mod profile;
 pub mod stacks;
 pub mod svg;
 

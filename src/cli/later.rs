@@ -1,0 +1,160 @@
+//! Options that perf has and that are not built: the answer is always `not supported yet`, exit 2.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::exit;
+
+/// An option without a definition: its long name, or its short one alone.
+struct Later {
+    long: &'static str,
+    short: Option<char>,
+}
+
+const fn long(long: &'static str) -> Later {
+    Later { long, short: None }
+}
+
+const fn both(long: &'static str, short: char) -> Later {
+    Later { long, short: Some(short) }
+}
+
+const REPORT: &[Later] = &[
+    both("branch-stack", 'b'),
+    long("branch-history"),
+    long("buildid"),
+    both("column-widths", 'w'),
+    both("comms", 'c'),
+    both("cpu", 'C'),
+    long("demangle"),
+    both("dsos", 'd'),
+    both("dump-raw-trace", 'D'),
+    both("exclude-other", 'x'),
+    both("field-separator", 't'),
+    both("fields", 'F'),
+    long("full-source-path"),
+    long("group"),
+    long("group-sort-idx"),
+    long("gtk"),
+    long("header-only"),
+    both("hide-unresolved", 'U'),
+    long("hierarchy"),
+    long("ignore-callees"),
+    long("inline"),
+    both("show-info", 'I'),
+    long("itrace"),
+    long("max-stack"),
+    long("mem-mode"),
+    long("mmaps"),
+    both("modules", 'm'),
+    long("no-demangle"),
+    long("objdump"),
+    both("parent", 'p'),
+    long("percentage"),
+    long("pid"),
+    long("prefix"),
+    long("raw-trace"),
+    long("samples"),
+    long("show-ref-call-graph"),
+    long("skip-empty"),
+    long("socket-filter"),
+    long("stats"),
+    long("stitch-lbr"),
+    long("switch-on"),
+    long("switch-off"),
+    long("symbol-filter"),
+    both("symbols", 'S'),
+    long("symfs"),
+    long("tasks"),
+    both("threads", 'T'),
+    long("tid"),
+    long("time"),
+    long("time-quantum"),
+    long("total-cycles"),
+    long("tui"),
+    both("vmlinux", 'k'),
+];
+
+const SCRIPT: &[Later] = &[
+    both("Latency", 'L'),
+    long("addr2line"),
+    long("buildid"),
+    long("call-trace"),
+    long("call-ret-trace"),
+    both("comms", 'c'),
+    both("cpu", 'C'),
+    long("deltatime"),
+    long("demangle"),
+    long("dlfilter"),
+    long("dsos"),
+    both("dump-raw-trace", 'D'),
+    both("gen-script", 'g'),
+    long("graph-function"),
+    long("guestmount"),
+    long("header-only"),
+    long("insn-trace"),
+    both("show-info", 'I'),
+    long("inline"),
+    long("itrace"),
+    both("list", 'l'),
+    long("max-blocks"),
+    long("max-stack"),
+    long("merge-callchains"),
+    long("no-demangle"),
+    long("per-event-dump"),
+    long("pid"),
+    long("reltime"),
+    both("script", 's'),
+    long("show-bpf-events"),
+    long("show-cgroup-events"),
+    long("show-kernel-path"),
+    long("show-lost-events"),
+    long("show-mmap-events"),
+    long("show-namespace-events"),
+    long("show-round-events"),
+    long("show-switch-events"),
+    long("show-task-events"),
+    long("show-text-poke-events"),
+    long("stitch-lbr"),
+    long("stop-bt"),
+    long("switch-off"),
+    long("switch-on"),
+    both("symbols", 'S'),
+    long("symfs"),
+    long("tid"),
+    long("time"),
+    both("vmlinux", 'k'),
+    long("xed"),
+];
+
+fn table(subcommand: &str) -> &'static [Later] {
+    match subcommand {
+        "report" => REPORT,
+        "script" => SCRIPT,
+        _ => &[],
+    }
+}
+
+/// Adds the options, hidden, to the subcommands that perf has them for.
+pub(super) fn add(mut command: Command) -> Command {
+    for subcommand in ["report", "script"] {
+        command = command.mut_subcommand(subcommand, |c| c.args(table(subcommand).iter().map(arg)));
+    }
+    command
+}
+
+fn arg(later: &Later) -> Arg {
+    let arg = Arg::new(later.long).long(later.long).hide(true);
+    let arg = arg.num_args(0..=1).action(ArgAction::Append);
+    match later.short {
+        Some(short) => arg.short(short),
+        None => arg,
+    }
+}
+
+/// The refusal of the first such option that was given.
+pub(super) fn refuse(matches: &ArgMatches) -> Option<anyhow::Error> {
+    let (name, given) = matches.subcommand()?;
+    let id = |later: &&Later| given.try_contains_id(later.long).unwrap_or(false);
+    let later = table(name).iter().find(id)?;
+    Some(exit::not_yet(&format!("{name} --{}", later.long)))
+}

@@ -1,0 +1,79 @@
+//! `afterimage export`: the stacks of one event in a format of other tools.
+
+use std::io::Write;
+
+use afterimage_export::svg::Caption;
+use afterimage_export::{Error, folded, profile::ProfileStacks, profile::WeightOf, svg};
+use afterimage_perf_data::FileReader;
+use afterimage_profile::{AggregateOptions, Profile, Resolver, SortKey, aggregate};
+use anyhow::Context;
+
+use crate::cli::{ExportArgs, Format, WeightBy};
+use crate::exit::{Exit, Problem};
+use crate::input::Input;
+use crate::out;
+use crate::say::Say;
+
+/// Writes the stacks of one event of a recording.
+pub(crate) fn run(args: &ExportArgs, say: &Say) -> anyhow::Result<Exit> {
+    let input = Input::open(&args.input)?;
+    let reader = input.reader()?;
+    let mut resolver = Resolver::new(&reader, input.resolve_options());
+    let options = AggregateOptions { sort: vec![SortKey::Comm], chains: true, ..AggregateOptions::default() };
+    let profile = aggregate(&reader, &options, &mut resolver);
+    let event = choose(&profile, args.event.as_deref(), say)?;
+    // The file is made only now, so that a recording that cannot be read leaves none behind.
+    let mut to = out::create(&args.output)?;
+    let weight = match args.weight {
+        WeightBy::Period => WeightOf::Period,
+        WeightBy::Samples => WeightOf::Samples,
+    };
+    let stacks = ProfileStacks { profile: &profile, event, weight };
+    let written = match args.format {
+        Format::Folded => folded::write(&stacks, &mut to),
+        Format::Svg => svg::write(&stacks, &caption(args, &profile, event, &reader), &mut to),
+    };
+    match written {
+        Err(Error::NoSamples) => say.warn(format!("{}: nothing to draw: no samples", input.name())),
+        written => written.with_context(|| args.output.display().to_string())?,
+    }
+    to.flush().with_context(|| args.output.display().to_string())?;
+    Ok(input.end(&reader, &profile.stats, say))
+}
+
+/// The event that is drawn. Events are never added together: their weights count different things.
+fn choose(profile: &Profile, name: Option<&str>, say: &Say) -> anyhow::Result<usize> {
+    let names: Vec<&str> = profile.events.iter().map(|e| &*e.name).collect();
+    if let Some(name) = name {
+        return names.iter().position(|n| *n == name).ok_or_else(|| {
+            let problem = Problem::usage(format!("--event {name}: not in the recording"));
+            problem.hint(format!("it holds {}", names.join(", "))).into()
+        });
+    }
+    let with_samples: Vec<usize> = (0..names.len()).filter(|i| profile.events[*i].total.samples > 0).collect();
+    let first = with_samples.first().copied().unwrap_or(0);
+    if with_samples.len() > 1 {
+        let others: Vec<&str> = with_samples[1..].iter().map(|i| names[*i]).collect();
+        say.note(format!("drawn is {}; --event takes one of the others: {}", names[first], others.join(", ")));
+    }
+    Ok(first)
+}
+
+fn caption(args: &ExportArgs, profile: &Profile, event: usize, reader: &FileReader<'_>) -> Caption {
+    let shown = profile.events.get(event);
+    let name = shown.map_or("no event", |e| &*e.name);
+    let host = reader.features().hostname.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
+    let title = args.title.clone().unwrap_or_else(|| format!("{name}{host}"));
+    let samples = shown.map_or(0, |e| e.total.samples);
+    let subtitle = match crate::report::tally_of(profile, event) {
+        Some(tally) => tally.sum.human(),
+        None => format!("{} samples", crate::text::grouped(samples)),
+    };
+    let clock = name.starts_with("cpu-clock") || name.starts_with("task-clock");
+    let unit = match args.weight {
+        WeightBy::Samples => "samples".to_owned(),
+        WeightBy::Period if clock => "ns".to_owned(),
+        WeightBy::Period => name.to_owned(),
+    };
+    Caption { title, subtitle, unit }
+}

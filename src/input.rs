@@ -1,0 +1,145 @@
+//! The recording that a view reads: opening it, its journal, and what is said about its state.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use afterimage_perf_data::{ErrorKind, FileReader};
+use afterimage_profile::{ReplayStats, ResolveOptions};
+use afterimage_symbols::file::FileBytes;
+use anyhow::Context;
+
+use crate::cli::InputArgs;
+use crate::exit::{Exit, Problem};
+use crate::say::Say;
+use crate::text::grouped;
+
+/// The bytes of a recording, and of the journal that an unfinished one has beside it.
+pub(crate) struct Input {
+    name: String,
+    bytes: Bytes,
+    journal: Option<Vec<u8>>,
+    kallsyms: Option<Vec<u8>>,
+}
+
+enum Bytes {
+    Mapped(FileBytes),
+    Read(Vec<u8>),
+}
+
+/// Standard input is held in memory; what is longer than this is no recording to pipe.
+const STDIN_LIMIT: u64 = 16 << 30;
+
+impl Input {
+    /// Opens what `-i` names.
+    pub(crate) fn open(args: &InputArgs) -> anyhow::Result<Self> {
+        let path = args.input.as_path();
+        let kallsyms = match &args.kallsyms {
+            Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
+            None => None,
+        };
+        if path == Path::new("-") {
+            let mut bytes = Vec::new();
+            io::stdin().lock().take(STDIN_LIMIT).read_to_end(&mut bytes).context("standard input")?;
+            return Ok(Input { name: "standard input".into(), bytes: Bytes::Read(bytes), journal: None, kallsyms });
+        }
+        let name = path.display().to_string();
+        let bytes = read(path).map_err(|error| not_opened(&name, error))?;
+        Ok(Input { name, bytes, journal: read_journal(path), kallsyms })
+    }
+
+    /// The recording's name, for messages.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads the head of the recording, and the journal of one that was not finished.
+    pub(crate) fn reader(&self) -> anyhow::Result<FileReader<'_>> {
+        let mut reader = FileReader::open(self.bytes()).map_err(|error| {
+            let problem = Problem::failed(format!("{}: {error}", self.name));
+            match error.kind() {
+                ErrorKind::NotPerfData => problem.hint("-i takes a file that afterimage record or perf record made"),
+                ErrorKind::Empty => problem.hint("the recorder ended before it wrote anything"),
+                _ => problem,
+            }
+        })?;
+        if let (Some(journal), false) = (&self.journal, reader.finished()) {
+            // A journal that is none is as good as no journal; what is lost by it is said with the missing tally.
+            let _ = reader.use_journal(journal);
+        }
+        Ok(reader)
+    }
+
+    /// Where names come from.
+    pub(crate) fn resolve_options(&self) -> ResolveOptions {
+        ResolveOptions { kallsyms: self.kallsyms.clone(), ..ResolveOptions::default() }
+    }
+
+    /// Says what state the recording was found in, and how a view of it ends.
+    pub(crate) fn end(&self, reader: &FileReader<'_>, stats: &ReplayStats, say: &Say) -> Exit {
+        let name = &self.name;
+        let mut exit = Exit::Done;
+        for problem in reader.problems() {
+            say.warn(format!("{name}: {problem}"));
+            exit = Exit::Partly;
+        }
+        if let Some(first) = &stats.first_undecodable {
+            say.warn(format!("{name}: {} damaged records left out, the first: {first}", grouped(stats.undecodable)));
+            exit = Exit::Partly;
+        }
+        if stats.unknown_event > 0 {
+            let count = grouped(stats.unknown_event);
+            say.warn(format!("{name}: {count} samples left out: they belong to no event of the recording"));
+            exit = Exit::Partly;
+        }
+        if let Some(error) = &stats.error {
+            say.error(&anyhow::anyhow!("{name}: {error}"));
+            say.hint(format!("what stands before that place was read: {} records", grouped(stats.records)));
+            return Exit::Partly;
+        }
+        if !stats.finished {
+            let tally = reader.private().and_then(|private| private.tally.as_ref());
+            let tally = tally
+                .map_or("no tally was found beside it".into(), |t| format!("to the last pass: {}", t.total().human()));
+            say.warn(format!("{name}: the recording was not finished; {tally}"));
+        }
+        exit
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(bytes) => bytes,
+            Bytes::Read(bytes) => bytes,
+        }
+    }
+}
+
+/// A regular file is mapped; what cannot be mapped, such as a pipe by name, is read.
+fn read(path: &Path) -> io::Result<Bytes> {
+    if std::fs::metadata(path)?.is_file() {
+        return FileBytes::open(path).map(Bytes::Mapped);
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(STDIN_LIMIT).read_to_end(&mut bytes)?;
+    Ok(Bytes::Read(bytes))
+}
+
+fn read_journal(path: &Path) -> Option<Vec<u8>> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".journal");
+    std::fs::read(PathBuf::from(name)).ok()
+}
+
+fn not_opened(name: &str, error: io::Error) -> anyhow::Error {
+    let cause = match error.kind() {
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::IsADirectory => "a directory".to_owned(),
+        _ => error.to_string(),
+    };
+    let problem = Problem::failed(format!("{name}: {cause}"));
+    match error.kind() {
+        io::ErrorKind::NotFound => problem.hint("afterimage record makes one; -i FILE names another").into(),
+        _ => problem.into(),
+    }
+}

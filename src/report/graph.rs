@@ -1,0 +1,308 @@
+//! Call chains under a row, drawn as perf draws them.
+
+use std::io::{self, Write};
+
+use super::branch::{Branch, Least};
+use crate::exit::{Problem, not_yet};
+use afterimage_profile::Order;
+
+/// The form of a call chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A tree with shares of the whole event.
+    Graph,
+    /// A tree with shares of the branch above.
+    Fractal,
+    /// One chain under the other.
+    Flat,
+    /// One chain a line.
+    Folded,
+    /// No chains.
+    None,
+}
+
+/// What `-g` asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GraphOptions {
+    pub(crate) form: Form,
+    /// Percent of the event below which a branch is left out.
+    pub(crate) least: f64,
+    /// Lines under one row; 0 is no limit.
+    pub(crate) limit: usize,
+    /// Given, or what suits the report.
+    pub(crate) order: Option<Order>,
+}
+
+impl Default for GraphOptions {
+    fn default() -> Self {
+        GraphOptions { form: Form::Graph, least: 0.5, limit: 0, order: None }
+    }
+}
+
+impl GraphOptions {
+    /// Reads `FORM,PERCENT,LIMIT,ORDER` in any order, the limit after the percentage.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut options = Self::default();
+        let mut numbers = 0;
+        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            match word {
+                "graph" => options.form = Form::Graph,
+                "fractal" => options.form = Form::Fractal,
+                "flat" => options.form = Form::Flat,
+                "folded" => options.form = Form::Folded,
+                "none" | "no" => options.form = Form::None,
+                "caller" => options.order = Some(Order::Caller),
+                "callee" => options.order = Some(Order::Callee),
+                "function" | "percent" => {}
+                "address" | "srcline" | "branch" | "period" | "count" => return Err(not_yet(&format!("-g {word}"))),
+                number => {
+                    numbers += 1;
+                    let bad = || Problem::usage(format!("-g {text}: {number} is no form, order or number"));
+                    match numbers {
+                        1 => options.least = percent(number).ok_or_else(bad)?,
+                        2 => options.limit = number.parse().map_err(|_| bad())?,
+                        _ => return Err(bad().into()),
+                    }
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// The least period of a branch, in an event of `total`.
+    pub(crate) fn least_of(&self, total: u64) -> Least {
+        match self.form {
+            Form::Fractal => Least::Share(self.least / 100.0),
+            // A float holds any period closely enough for a threshold.
+            _ => Least::Period((total as f64 * self.least / 100.0) as u64),
+        }
+    }
+}
+
+/// A percentage: `0.5` or `0.5%`.
+pub(crate) fn percent(text: &str) -> Option<f64> {
+    let number: f64 = text.trim().trim_end_matches('%').parse().ok()?;
+    (0.0..=100.0).contains(&number).then_some(number)
+}
+
+/// Draws the chains of one row.
+pub(crate) struct Drawing<'o> {
+    pub(crate) out: &'o mut dyn Write,
+    pub(crate) form: Form,
+    pub(crate) limit: usize,
+    /// The period of the whole event.
+    pub(crate) event_total: u64,
+}
+
+const MARGIN: &str = "            ";
+
+impl Drawing<'_> {
+    /// Draws the branches of a row whose own period is `row_total`.
+    pub(crate) fn draw(&mut self, branches: &[Branch], row_total: u64) -> io::Result<()> {
+        if branches.is_empty() {
+            return Ok(());
+        }
+        match self.form {
+            Form::Graph | Form::Fractal => self.tree(branches, row_total),
+            Form::Flat => self.flat(branches),
+            Form::Folded => self.folded(branches),
+            Form::None => Ok(()),
+        }
+    }
+
+    fn tree(&mut self, branches: &[Branch], row_total: u64) -> io::Result<()> {
+        let mut margin = MARGIN.to_owned();
+        // A single root needs no percentage: it is that of the row.
+        let (below, whole) = match branches {
+            [root] if root.total == row_total => {
+                let shown = if self.limit > 0 { root.names.len().min(self.limit) } else { root.names.len() };
+                if shown > 0 {
+                    writeln!(self.out, "{margin}|")?;
+                }
+                for (i, name) in root.names[..shown].iter().enumerate() {
+                    writeln!(self.out, "{margin}{}{name}", if i == 0 { "---" } else { "   " })?;
+                }
+                if shown > 0 {
+                    margin.push_str("   ");
+                }
+                (root.branches.as_slice(), root.total)
+            }
+            _ => (branches, row_total),
+        };
+        let whole = if self.form == Form::Fractal { whole } else { self.event_total };
+        self.forks(below, whole, &margin, "|")?;
+        writeln!(self.out)
+    }
+
+    /// `pipes` is what stands left of the names: one column a fork above, the last one for the forks drawn here.
+    fn forks(&mut self, branches: &[Branch], whole: u64, margin: &str, pipes: &str) -> io::Result<()> {
+        let shown = if self.limit > 0 { branches.len().min(self.limit) } else { branches.len() };
+        for (i, branch) in branches[..shown].iter().enumerate() {
+            let left = pipes.strip_suffix('|').unwrap_or(pipes);
+            writeln!(self.out, "{margin}{pipes}          ")?;
+            let own = if i + 1 == branches.len() { " " } else { "|" };
+            for (k, name) in branch.names.iter().enumerate() {
+                if k == 0 {
+                    writeln!(self.out, "{margin}{left}{own}--{}--{name}", share(branch.total, whole))?;
+                } else {
+                    writeln!(self.out, "{margin}{left}{own}          {name}")?;
+                }
+            }
+            let inner = if self.form == Form::Fractal { branch.total.saturating_sub(branch.own) } else { whole };
+            self.forks(&branch.branches, inner, margin, &format!("{left}{own}          |"))?;
+        }
+        Ok(())
+    }
+
+    fn flat(&mut self, branches: &[Branch]) -> io::Result<()> {
+        let mut chains = chains(branches);
+        chains.truncate(if self.limit > 0 { self.limit } else { usize::MAX });
+        for (period, names) in chains {
+            writeln!(self.out, "           {}", share(period, self.event_total))?;
+            for name in names {
+                writeln!(self.out, "                {name}")?;
+            }
+            writeln!(self.out)?;
+        }
+        Ok(())
+    }
+
+    fn folded(&mut self, branches: &[Branch]) -> io::Result<()> {
+        let mut chains = chains(branches);
+        chains.truncate(if self.limit > 0 { self.limit } else { usize::MAX });
+        for (period, names) in chains {
+            writeln!(self.out, "{} {}", share(period, self.event_total), names.join(";"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Every chain that ends somewhere with its period, heaviest first.
+fn chains(branches: &[Branch]) -> Vec<(u64, Vec<&str>)> {
+    fn walk<'b>(branches: &'b [Branch], above: &mut Vec<&'b str>, out: &mut Vec<(u64, Vec<&'b str>)>) {
+        for branch in branches {
+            let depth = above.len();
+            above.extend(branch.names.iter().map(String::as_str));
+            if branch.own > 0 {
+                out.push((branch.own, above.clone()));
+            }
+            walk(&branch.branches, above, out);
+            above.truncate(depth);
+        }
+    }
+    let mut out = Vec::new();
+    walk(branches, &mut Vec::new(), &mut out);
+    out.sort_by(|a, b| b.0.cmp(&a.0));
+    out
+}
+
+/// A share as perf prints it.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    format!("{:.2}%", percent_of(part, whole))
+}
+
+/// A share in percent; nothing is a share of nothing.
+pub(crate) fn percent_of(part: u64, whole: u64) -> f64 {
+    // A float holds any period closely enough for a percentage.
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn branch(names: &[&str], own: u64, branches: Vec<Branch>) -> Branch {
+        let total = own + branches.iter().map(|b| b.total).sum::<u64>();
+        Branch { names: names.iter().map(|n| (*n).to_owned()).collect(), total, own, branches }
+    }
+
+    fn example() -> Vec<Branch> {
+        let inner = vec![
+            branch(&["rec"], 0, vec![branch(&["main"], 20, vec![]), branch(&["rec", "main"], 15, vec![])]),
+            branch(&["main"], 15, vec![]),
+        ];
+        vec![branch(&["leaf", "mid"], 0, inner)]
+    }
+
+    fn drawn(form: Form, limit: usize, branches: &[Branch], row_total: u64) -> String {
+        let mut out = Vec::new();
+        Drawing { out: &mut out, form, limit, event_total: 100 }.draw(branches, row_total).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_tree_with_shares_of_the_event() {
+        let expected = "            |
+            ---leaf
+               mid
+               |          
+               |--35.00%--rec
+               |          |          
+               |          |--20.00%--main
+               |          |          
+               |           --15.00%--rec
+               |                     main
+               |          
+                --15.00%--main
+
+";
+        assert_eq!(drawn(Form::Graph, 0, &example(), 50), expected);
+    }
+
+    #[test]
+    fn a_tree_with_shares_of_the_branch() {
+        let expected = "            |
+            ---leaf
+               mid
+               |          
+               |--70.00%--rec
+               |          |          
+               |          |--57.14%--main
+               |          |          
+               |           --42.86%--rec
+               |                     main
+               |          
+                --30.00%--main
+
+";
+        assert_eq!(drawn(Form::Fractal, 0, &example(), 50), expected);
+    }
+
+    #[test]
+    fn several_roots_each_have_their_share() {
+        let roots = [branch(&["a", "b"], 30, vec![]), branch(&["c"], 10, vec![])];
+        let expected = "            |          
+            |--30.00%--a
+            |          b
+            |          
+             --10.00%--c
+
+";
+        assert_eq!(drawn(Form::Graph, 0, &roots, 40), expected);
+    }
+
+    #[test]
+    fn chains_stand_under_each_other_or_in_a_line() {
+        assert_eq!(
+            drawn(Form::Folded, 0, &example(), 50),
+            "20.00% leaf;mid;rec;main\n15.00% leaf;mid;rec;rec;main\n15.00% leaf;mid;main\n"
+        );
+        let flat = "           20.00%\n                leaf\n                mid\n                rec\n                main\n\n";
+        assert_eq!(drawn(Form::Flat, 1, &example(), 50), flat);
+    }
+
+    #[test]
+    fn words_of_g_come_in_any_order() {
+        let options = GraphOptions::parse("caller,0.1,fractal,7").unwrap();
+        let expected = GraphOptions { form: Form::Fractal, least: 0.1, limit: 7, order: Some(Order::Caller) };
+        assert_eq!(options, expected);
+        assert_eq!(GraphOptions::parse("").unwrap(), GraphOptions::default());
+        for (text, says) in [
+            ("tree", "-g tree: tree is no form, order or number"),
+            ("graph,101", "-g graph,101: 101 is no form, order or number"),
+            ("graph,srcline", "-g srcline: not supported yet"),
+        ] {
+            assert_eq!(GraphOptions::parse(text).unwrap_err().to_string(), says);
+        }
+    }
+}

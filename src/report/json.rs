@@ -1,0 +1,113 @@
+//! The report as one JSON object, `afterimage/report/1`. Keys are only ever added.
+
+use std::io::{self, Write};
+
+use afterimage_profile::{Key, Profile, Row, TallySource};
+use serde_json::{Map, Value, json};
+
+use super::Plan;
+use super::graph::percent_of;
+use super::stdio::tally_of;
+
+/// Writes the chosen events.
+pub(super) fn write(out: &mut dyn Write, profile: &Profile, plan: &Plan, chosen: &[usize]) -> io::Result<()> {
+    let mut object = Map::new();
+    object.insert("schema".into(), "afterimage/report/1".into());
+    object.insert("tally".into(), json!(profile.tally.total()));
+    object.insert("tally_source".into(), source(profile.tally_source).into());
+    object.insert("complete".into(), json!(profile.tally.complete && profile.stats.finished));
+    object.insert("error".into(), json!(profile.stats.error.as_ref().map(ToString::to_string)));
+    object.insert("events".into(), chosen.iter().map(|event| one_event(profile, plan, *event)).collect());
+    let unresolved =
+        profile.unresolved.iter().map(|(reason, samples)| json!({"reason": reason.key(), "samples": samples}));
+    object.insert("unresolved".into(), unresolved.collect());
+    serde_json::to_writer(&mut *out, &Value::Object(object))?;
+    writeln!(out)
+}
+
+/// Who counted: the recorder at the end or on its way, or we from the records, where nothing else is there.
+fn source(source: TallySource) -> &'static str {
+    match source {
+        TallySource::Recording => "recording",
+        TallySource::Journal => "journal",
+        TallySource::Records => "records",
+    }
+}
+
+fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
+    let shown = &profile.events[event];
+    let total = shown.total.period;
+    let tally = tally_of(profile, event);
+    let rows: Vec<Value> = profile
+        .rows(event)
+        .iter()
+        .filter(|row| {
+            percent_of(if plan.children { row.children.period } else { row.own.period }, total) >= plan.percent_limit
+        })
+        .map(|row| one_row(row, plan, total))
+        .collect();
+    let mut object = Map::new();
+    object.insert("name".into(), json!(&*shown.name));
+    object.insert("samples".into(), json!(shown.total.samples));
+    object.insert("period".into(), json!(total));
+    object.insert("tally".into(), json!(tally.map(|t| &t.sum)));
+    if tally.is_none() {
+        object.insert("reason".into(), "not carried".into());
+    }
+    let per_cpu =
+        tally.map(|t| t.per_cpu.iter().map(|(cpu, tally)| json!({"cpu": cpu, "tally": tally})).collect::<Vec<_>>());
+    object.insert("tally_per_cpu".into(), json!(per_cpu));
+    object.insert("user_stacks".into(), json!({"all": shown.user_stacks, "ending_early": shown.short_user_stacks}));
+    object.insert("rows".into(), rows.into());
+    Value::Object(object)
+}
+
+fn one_row(row: &Row, plan: &Plan, total: u64) -> Value {
+    let mut object = Map::new();
+    object.insert("percent".into(), json!(percent_of(row.own.period, total)));
+    if plan.children {
+        object.insert("children_percent".into(), json!(percent_of(row.children.period, total)));
+        object.insert("children_samples".into(), json!(row.children.samples));
+        object.insert("children_period".into(), json!(row.children.period));
+    }
+    object.insert("samples".into(), json!(row.own.samples));
+    object.insert("period".into(), json!(row.own.period));
+    for key in &row.keys {
+        one_key(&mut object, key);
+    }
+    Value::Object(object)
+}
+
+fn one_key(object: &mut Map<String, Value>, key: &Key) {
+    let mut put = |name: &str, value: Value| object.insert(name.into(), value);
+    match key {
+        Key::Comm(comm) => put("comm", json!(&**comm)),
+        Key::Event(event) => put("event", json!(&**event)),
+        Key::Cgroup(cgroup) => put("cgroup", json!(&**cgroup)),
+        Key::Cpu(cpu) => put("cpu", json!(cpu)),
+        Key::Pid(pid, comm) => {
+            put("process", json!(&**comm));
+            put("pid", json!(pid))
+        }
+        Key::Tid(tid, comm) => {
+            put("thread", json!(&**comm));
+            put("tid", json!(tid))
+        }
+        Key::Dso(dso) => {
+            put("dso_path", json!(dso.long));
+            put("build_id", json!(dso.build_id.as_ref().map(ToString::to_string)));
+            put("dso", json!(dso.short))
+        }
+        Key::Sym(frame) => {
+            put("level", json!(frame.level().to_string()));
+            match &frame.symbol {
+                Ok(name) => put("sym", json!(&**name)),
+                Err(reason) => {
+                    put("address", json!(format!("{:#x}", frame.addr)));
+                    put("reason", json!(reason.key()));
+                    put("sym", Value::Null)
+                }
+            }
+        }
+    };
+}

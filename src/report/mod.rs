@@ -1,0 +1,144 @@
+//! `afterimage report`: where the time went, as a table or as JSON.
+
+mod branch;
+mod graph;
+mod json;
+mod stdio;
+mod table;
+
+use afterimage_perf_data::{FileReader, SampleType};
+use afterimage_profile::{AggregateOptions, Order, Profile, Resolver, SortKey, aggregate};
+
+use crate::cli::ReportArgs;
+use crate::exit::{Exit, Problem};
+use crate::input::Input;
+use crate::out;
+use crate::say::Say;
+use graph::{Form, GraphOptions};
+pub(crate) use stdio::tally_of;
+
+/// What the options ask for, checked.
+pub(crate) struct Plan {
+    sort: Vec<SortKey>,
+    children: bool,
+    graph: GraphOptions,
+    percent_limit: f64,
+    show_samples: bool,
+    show_period: bool,
+    event: Option<String>,
+    json: bool,
+    header: bool,
+    quiet: bool,
+}
+
+impl Plan {
+    fn of(args: &ReportArgs, say: &Say) -> anyhow::Result<Self> {
+        let percent_limit = graph::percent(&args.percent_limit)
+            .ok_or_else(|| Problem::usage(format!("--percent-limit {}: not a percentage", args.percent_limit)))?;
+        let mut graph = GraphOptions::parse(args.call_graph.as_deref().unwrap_or_default())?;
+        if args.inverted {
+            graph.order = Some(Order::Caller);
+        }
+        Ok(Plan {
+            sort: sort_keys(&args.sort)?,
+            children: args.children,
+            graph,
+            percent_limit,
+            show_samples: args.show_nr_samples,
+            show_period: args.show_total_period,
+            event: args.event.clone(),
+            json: args.json,
+            header: args.header,
+            quiet: say.is_quiet(),
+        })
+    }
+
+    /// Callers of a function stand under it, unless its callees count for it: then it stands over them.
+    fn order(&self) -> Order {
+        self.graph.order.unwrap_or(if self.children { Order::Caller } else { Order::Callee })
+    }
+
+    fn draws_chains(&self) -> bool {
+        self.graph.form != Form::None && !self.json
+    }
+}
+
+/// Reads `--sort`.
+fn sort_keys(text: &str) -> anyhow::Result<Vec<SortKey>> {
+    let mut keys: Vec<SortKey> = Vec::new();
+    for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+        // perf prints the share in any case; as a key it changes nothing.
+        if matches!(word, "overhead" | "overhead_children" | "sample" | "period") {
+            continue;
+        }
+        let key = word.parse::<SortKey>().map_err(|_| {
+            Problem::usage(format!("--sort {word}: no such key"))
+                .hint("there are comm, dso, sym, pid, tid, cpu, event and cgroup")
+        })?;
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    if keys.is_empty() {
+        return Err(Problem::usage(format!("--sort {text}: no key")).into());
+    }
+    Ok(keys)
+}
+
+/// Shows the report of a recording.
+pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
+    let plan = Plan::of(args, say)?;
+    let input = Input::open(&args.input)?;
+    let reader = input.reader()?;
+    let mut resolver = Resolver::new(&reader, input.resolve_options());
+    let options = AggregateOptions {
+        sort: plan.sort.clone(),
+        chains: plan.draws_chains() || plan.children,
+        children: plan.children,
+        ..AggregateOptions::default()
+    };
+    let profile = aggregate(&reader, &options, &mut resolver);
+    let chosen = chosen_events(&profile, plan.event.as_deref())?;
+    let mut to = out::stdout()?;
+    if plan.json {
+        json::write(&mut to, &profile, &plan, &chosen)?;
+    } else {
+        if plan.header {
+            crate::header::write(&mut to, &reader, &profile.stats)?;
+        }
+        let chains: Vec<bool> = profile.events.iter().map(|e| has_chains(&reader, e.event)).collect();
+        stdio::write(&mut to, &profile, &plan, &chosen, &chains)?;
+    }
+    out::flush(&mut to)?;
+    Ok(input.end(&reader, &profile.stats, say))
+}
+
+fn has_chains(reader: &FileReader<'_>, event: usize) -> bool {
+    reader.events().get(event).is_some_and(|event| event.attr.sample_type.contains(SampleType::CALLCHAIN))
+}
+
+/// The indexes of the events that are shown: all, or those of one name.
+fn chosen_events(profile: &Profile, name: Option<&str>) -> anyhow::Result<Vec<usize>> {
+    let all = 0..profile.events.len();
+    let Some(name) = name else { return Ok(all.collect()) };
+    let chosen: Vec<usize> = all.filter(|i| &*profile.events[*i].name == name).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = profile.events.iter().map(|e| &*e.name).collect();
+        let problem = Problem::usage(format!("--event {name}: not in the recording"));
+        return Err(problem.hint(format!("it holds {}", names.join(", "))).into());
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_perfs_and_stand_once() {
+        assert_eq!(sort_keys("comm,dso,symbol,comm").unwrap(), [SortKey::Comm, SortKey::Dso, SortKey::Sym]);
+        assert_eq!(sort_keys("overhead,sym").unwrap(), [SortKey::Sym]);
+        assert_eq!(sort_keys("comm,srcline").unwrap_err().to_string(), "--sort srcline: no such key");
+        assert_eq!(sort_keys(" , ").unwrap_err().to_string(), "--sort  , : no key");
+    }
+}

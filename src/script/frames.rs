@@ -1,0 +1,105 @@
+//! Addresses as text: each distinct one is named and written once, then copied.
+
+use afterimage_profile::{CpuMode, Frame, Loc, Place, Resolver, State, Step, TimedSample};
+use rustc_hash::FxHashMap;
+
+use super::digits::hex;
+use crate::text::clean;
+
+/// What stands beside an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) symbol: bool,
+    pub(crate) offset: bool,
+    pub(crate) dso: bool,
+}
+
+/// Where a text lies in the common store.
+#[derive(Clone, Copy)]
+struct Span {
+    from: usize,
+    to: usize,
+}
+
+/// The texts of all addresses seen so far.
+pub(crate) struct FrameLines {
+    resolver: Resolver,
+    /// ` name+0xoffset (object)` for each place; the byte holds the shape, and whether the place is that of a caller.
+    names: FxHashMap<(Loc, u8), Span>,
+    store: Vec<u8>,
+}
+
+impl FrameLines {
+    pub(crate) fn new(resolver: Resolver) -> Self {
+        FrameLines { resolver, names: FxHashMap::default(), store: Vec::new() }
+    }
+
+    /// The lines of a call chain, innermost first.
+    pub(crate) fn chain(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, shape: Shape) {
+        state.walk(sample, |step| {
+            out.push(b'\t');
+            hex(out, shown(&step), 16);
+            out.extend_from_slice(self.name(state, step.loc, step.caller, shape));
+            out.push(b'\n');
+        });
+    }
+
+    /// The sampled address behind the event.
+    pub(crate) fn ip(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, shape: Shape) {
+        let loc = state.locate(sample.process, sample.mode(), sample.ip);
+        hex(out, sample.ip, 16);
+        out.extend_from_slice(self.name(state, loc, false, shape));
+    }
+
+    /// What a data address belongs to.
+    pub(crate) fn data(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, addr: u64, shape: Shape) {
+        let loc = state.locate(sample.process, CpuMode::Unknown, addr);
+        out.extend_from_slice(self.name(state, loc, false, shape));
+    }
+
+    /// A caller's place is the last byte of its call; what is shown is the address behind it.
+    fn name(&mut self, state: &State, loc: Loc, caller: bool, shape: Shape) -> &[u8] {
+        let bits = [shape.symbol, shape.offset, shape.dso, caller];
+        let key = (loc, bits.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit)));
+        let span = match self.names.get(&key) {
+            Some(span) => *span,
+            None => {
+                let from = self.store.len();
+                write_name(&mut self.store, self.resolver.frame(state, loc), u64::from(caller), shape);
+                let span = Span { from, to: self.store.len() };
+                self.names.insert(key, span);
+                span
+            }
+        };
+        self.store.get(span.from..span.to).unwrap_or_default()
+    }
+}
+
+/// perf shows offsets in files for addresses of processes, and the addresses themselves for the kernel.
+fn shown(step: &Step) -> u64 {
+    match step.loc.place {
+        Place::Object(_) => step.loc.addr.wrapping_add(u64::from(step.caller)),
+        _ => step.addr,
+    }
+}
+
+fn write_name(out: &mut Vec<u8>, frame: &Frame, behind: u64, shape: Shape) {
+    if shape.symbol {
+        out.push(b' ');
+        match &frame.symbol {
+            Ok(name) => {
+                out.extend_from_slice(clean(name).as_bytes());
+                if shape.offset {
+                    out.extend_from_slice(b"+0x");
+                    hex(out, frame.offset.saturating_add(behind), 0);
+                }
+            }
+            Err(_) => out.extend_from_slice(b"[unknown]"),
+        }
+    }
+    if shape.dso {
+        out.extend_from_slice(b" (");
+        out.extend_from_slice(clean(&frame.dso.long).as_bytes());
+        out.push(b')');
+    }
+}

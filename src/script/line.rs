@@ -1,0 +1,181 @@
+//! One sample as text.
+
+use afterimage_perf_data::EventDesc;
+use afterimage_profile::{CommId, CpuMode, Resolver, State, TimedSample};
+use rustc_hash::FxHashMap;
+
+use super::bpf_output;
+use super::digits::{decimal, hex, id, pad, right, zeros};
+use super::fields::{Class, Field, Fields};
+use super::frames::{FrameLines, Shape};
+use super::trace::Formats;
+use crate::text::clean;
+
+/// How the lines of one event look.
+#[derive(Clone, Debug)]
+pub(crate) struct EventLine {
+    /// The name, right-aligned, and the colon behind it.
+    name: Vec<u8>,
+    fields: Fields,
+    /// Samples have call chains, and they are shown.
+    chain: bool,
+    bpf_output: bool,
+    /// The id of the tracepoint, where its text is shown.
+    tracepoint: Option<u64>,
+    /// The data address is one of code or data that has names.
+    named_addr: bool,
+    shape: Shape,
+}
+
+impl EventLine {
+    pub(crate) fn new(event: &EventDesc, fields: Fields, chain: bool, width: usize) -> Self {
+        let mut name = Vec::new();
+        right(&mut name, &clean(&event.name), width);
+        name.extend_from_slice(b": ");
+        let class = Class::of(&event.attr);
+        let software = class == Class::Software;
+        let shape =
+            Shape { symbol: fields.has(Field::Sym), offset: fields.has(Field::SymOff), dso: fields.has(Field::Dso) };
+        EventLine {
+            name,
+            fields,
+            chain,
+            // PERF_COUNT_SW_BPF_OUTPUT, and the three page fault events.
+            bpf_output: software && event.attr.config == 10,
+            tracepoint: (class == Class::Tracepoint && fields.has(Field::Trace)).then_some(event.attr.config),
+            named_addr: software && matches!(event.attr.config, 2 | 5 | 6),
+            shape,
+        }
+    }
+}
+
+/// Prints samples; what is the same for many of them is made once.
+pub(crate) struct Printer {
+    events: Vec<EventLine>,
+    frames: FrameLines,
+    formats: Formats,
+    comms: FxHashMap<CommId, Box<str>>,
+    nanoseconds: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(events: Vec<EventLine>, formats: Formats, resolver: Resolver, nanoseconds: bool) -> Self {
+        Printer { events, frames: FrameLines::new(resolver), formats, comms: FxHashMap::default(), nanoseconds }
+    }
+
+    /// Appends the lines of one sample.
+    pub(crate) fn sample(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>) {
+        let Some(event) = self.events.get(sample.event) else { return };
+        let has = |field| event.fields.has(field);
+        let chain = event.chain && has(Field::Ip);
+        if has(Field::Comm) {
+            let comm = self.comms.entry(sample.comm).or_insert_with(|| clean(state.comm(sample.comm)).into());
+            right(out, comm, if chain { 0 } else { 16 });
+            out.push(b' ');
+        }
+        task(out, sample, event.fields);
+        if let (true, Some(cpu)) = (has(Field::Cpu), sample.cpu) {
+            out.push(b'[');
+            zeros(out, u64::from(cpu), 3);
+            out.extend_from_slice(b"] ");
+        }
+        if has(Field::Misc) {
+            mode(out, sample.mode());
+        }
+        if let (true, Some(time)) = (has(Field::Time), sample.time) {
+            stamp(out, time, self.nanoseconds);
+        }
+        if has(Field::Period) {
+            decimal(out, sample.period, 10);
+            out.push(b' ');
+        }
+        if has(Field::Event) {
+            out.extend_from_slice(&event.name);
+        }
+        if has(Field::Flags) {
+            pad(out, b' ', 24);
+        }
+        if let Some(id) = event.tracepoint {
+            if let Ok(Some(raw)) = sample.decode().map(|all| all.raw) {
+                self.formats.print(out, id, raw);
+            }
+        }
+        let lines = &mut self.frames;
+        if let (true, Some(addr)) = (has(Field::Addr), sample.addr) {
+            hex(out, addr, 16);
+            if event.named_addr {
+                lines.data(out, state, sample, addr, event.shape);
+            }
+        }
+        rare(out, sample, event.fields);
+        if chain {
+            out.push(b'\n');
+            lines.chain(out, state, sample, event.shape);
+        } else if has(Field::Ip) {
+            out.push(b' ');
+            lines.ip(out, state, sample, event.shape);
+        }
+        if event.bpf_output && has(Field::BpfOutput) {
+            bpf_output::write(out, sample);
+        }
+        out.push(b'\n');
+    }
+}
+
+fn task(out: &mut Vec<u8>, sample: &TimedSample<'_>, fields: Fields) {
+    match (fields.has(Field::Pid), fields.has(Field::Tid)) {
+        (true, true) => {
+            id(out, sample.pid, 5);
+            out.push(b'/');
+            let from = out.len();
+            id(out, sample.tid, 0);
+            let written = out.len() - from;
+            pad(out, b' ', 5_usize.saturating_sub(written));
+        }
+        (true, false) => id(out, sample.pid, 5),
+        (false, true) => id(out, sample.tid, 5),
+        (false, false) => return,
+    }
+    out.push(b' ');
+}
+
+/// What ran as a letter, in six columns.
+fn mode(out: &mut Vec<u8>, mode: CpuMode) {
+    out.push(match mode {
+        CpuMode::Kernel => b'K',
+        CpuMode::User => b'U',
+        CpuMode::Hypervisor => b'H',
+        CpuMode::GuestKernel => b'G',
+        CpuMode::GuestUser => b'g',
+        CpuMode::Unknown => b' ',
+    });
+    pad(out, b' ', 5);
+}
+
+/// Seconds and microseconds in twelve columns, or nanoseconds.
+fn stamp(out: &mut Vec<u8>, time: u64, nanoseconds: bool) {
+    let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+    decimal(out, seconds, 5);
+    out.push(b'.');
+    if nanoseconds {
+        zeros(out, rest, 9)
+    } else {
+        zeros(out, rest / 1000, 6)
+    }
+    out.extend_from_slice(b": ");
+}
+
+/// Fields that are decoded only where they are asked for.
+fn rare(out: &mut Vec<u8>, sample: &TimedSample<'_>, fields: Fields) {
+    if !fields.has(Field::Weight) && !fields.has(Field::PhysAddr) {
+        return;
+    }
+    let Ok(all) = sample.decode() else { return };
+    if let (true, Some(weight)) = (fields.has(Field::Weight), all.weight) {
+        decimal(out, weight, 16);
+        out.push(b' ');
+    }
+    if let (true, Some(address)) = (fields.has(Field::PhysAddr), all.phys_addr) {
+        hex(out, address, 16);
+    }
+}

@@ -1,0 +1,113 @@
+//! `afterimage script`: every sample as lines, in the layout of `perf script`, so that what reads that reads ours.
+
+mod bpf_output;
+mod digits;
+mod fields;
+mod frames;
+mod line;
+mod trace;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+use afterimage_perf_data::features::bit;
+use afterimage_perf_data::{Endian, FileReader, SampleType};
+use afterimage_profile::{ReplayOptions, Resolver, Sink, State, TimedSample, replay};
+use anyhow::Context;
+
+use crate::cli::ScriptArgs;
+use crate::exit::Exit;
+use crate::input::Input;
+use crate::out;
+use crate::say::Say;
+use fields::{Choice, Class, Fields};
+use line::{EventLine, Printer};
+use trace::Formats;
+
+/// Prints the samples of a recording.
+pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
+    let choice = Choice::parse(&args.fields)?;
+    let input = Input::open(&args.input)?;
+    let reader = input.reader()?;
+    let events = event_lines(&reader, &choice, !args.hide_call_graph)?;
+    let mut to = out::stdout()?;
+    if args.header {
+        crate::header::write(&mut to, &reader, &afterimage_profile::ReplayStats::default())?;
+    }
+    let resolver = Resolver::new(&reader, input.resolve_options());
+    let printer = Printer::new(events, formats(&reader), resolver, args.ns);
+    let mut lines = Lines { printer, buffer: Vec::new(), to, failed: None };
+    let replayed = replay(&reader, &ReplayOptions::default(), &mut lines);
+    lines.write_out();
+    match lines.failed.take() {
+        Some(error) => Err(error).context("standard output"),
+        None => {
+            out::flush(&mut lines.to)?;
+            Ok(input.end(&reader, &replayed.stats, say))
+        }
+    }
+}
+
+/// How the lines of each event look. As in perf, the first event of a kind decides which fields its kind has.
+fn event_lines(reader: &FileReader<'_>, choice: &Choice, show_chains: bool) -> anyhow::Result<Vec<EventLine>> {
+    let events = reader.events();
+    let has_chain = |i: usize| show_chains && events[i].attr.sample_type.contains(SampleType::CALLCHAIN);
+    let any_chain = (0..events.len()).any(has_chain);
+    let width = events.iter().map(|e| crate::text::width(&crate::text::clean(&e.name))).max().unwrap_or(0);
+    let mut of_class: Vec<(Class, Fields)> = Vec::new();
+    let mut lines = Vec::with_capacity(events.len());
+    for (i, event) in events.iter().enumerate() {
+        let class = Class::of(&event.attr);
+        let fields = match of_class.iter().find(|(c, _)| *c == class) {
+            Some((_, fields)) => *fields,
+            None => {
+                let fields = choice.for_class(class, &event.attr, &event.name, any_chain)?;
+                of_class.push((class, fields));
+                fields
+            }
+        };
+        lines.push(EventLine::new(event, fields, has_chain(i), width));
+    }
+    Ok(lines)
+}
+
+/// The formats of the recording's tracepoints.
+fn formats(reader: &FileReader<'_>) -> Formats {
+    let section = reader.features().unknown.iter().find(|(feature, _)| *feature == bit::TRACING_DATA);
+    let bytes = section.and_then(|(_, range)| reader.bytes(range));
+    match (bytes, reader.endian()) {
+        (Some(bytes), Endian::Little) => Formats::parse(bytes),
+        _ => Formats::default(),
+    }
+}
+
+/// Gathers lines and writes them in big pieces. After a failed write nothing more is made.
+struct Lines {
+    printer: Printer,
+    buffer: Vec<u8>,
+    to: BufWriter<File>,
+    failed: Option<io::Error>,
+}
+
+const PIECE: usize = 128 << 10;
+
+impl Lines {
+    fn write_out(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.to.write_all(&self.buffer).err();
+        }
+        self.buffer.clear();
+    }
+}
+
+impl<'f> Sink<'f> for Lines {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.printer.sample(&mut self.buffer, state, sample);
+        if self.buffer.len() >= PIECE {
+            self.write_out();
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The command line: exit codes, what is not built, who is told what.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{afterimage, run, stderr, stdout};
+
+#[test]
+fn help_and_version_are_results() {
+    for words in [&["--help"][..], &["--version"], &["report", "--help"], &["script", "-h"], &["export", "--help"]] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{words:?}");
+    }
+    assert!(stdout(&run(&["report", "--help"])).contains("the default, unlike perf"));
+}
+
+#[test]
+fn usage_errors_are_2() {
+    for words in [
+        &[][..],
+        &["nonsense"],
+        &["report", "--nonsense"],
+        &["report", "--sort", "nonsense"],
+        &["report", "--percent-limit", "many"],
+        &["report", "-g", "tree"],
+        &["script", "-F", "nonsense"],
+        &["export", "--format", "gif"],
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn what_is_not_built_says_so() {
+    for (words, says) in [
+        (&["report", "--tui"][..], "afterimage: report --tui: not supported yet\n"),
+        (&["report", "--hierarchy", "-i", "x"], "afterimage: report --hierarchy: not supported yet\n"),
+        (&["script", "-s", "a.py"], "afterimage: script --script: not supported yet\n"),
+        (&["script", "-F", "comm,srcline"], "afterimage: -F srcline: not supported yet\n"),
+        (&["top", "-a"], "afterimage: top: not supported yet\n"),
+        (&["diff", "a", "b"], "afterimage: diff: not supported yet\n"),
+    ] {
+        let output = run(words);
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(2), says), "{words:?}");
+    }
+}
+
+#[test]
+fn a_missing_recording_is_1_with_a_hint() {
+    for view in ["report", "script", "export"] {
+        let output = run(&[view, "-i", "/nonexistent/perf.data"]);
+        let says = "afterimage: /nonexistent/perf.data: no such file\n  hint: afterimage record makes one; -i FILE names another\n";
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), says), "{view}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_reader_that_goes_early_is_no_failure() {
+    let mut child = afterimage().args(["doctor"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut says = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut says).unwrap();
+    assert_eq!((child.wait().unwrap().code(), says.as_str()), (Some(0), ""));
+}

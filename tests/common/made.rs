@@ -1,0 +1,116 @@
+//! A recording made by hand, so that what a view prints of it is known to the letter.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::fs::File;
+use std::path::Path;
+
+use afterimage_perf_data::record::{Comm, FileId, Mmap2};
+use afterimage_perf_data::{
+    Attr, AttrFlags, Callchain, Endian, EventDesc, Features, FileWriter, Layout, Private, Record, Sample, SampleId,
+    SampleType, context,
+};
+
+/// Addresses of samples lie from here on; nothing is mapped there unless a test says so.
+pub const CODE: u64 = 0x40_0000;
+
+const FIELDS: SampleType = SampleType::IP
+    .union(SampleType::TID)
+    .union(SampleType::TIME)
+    .union(SampleType::CPU)
+    .union(SampleType::PERIOD)
+    .union(SampleType::IDENTIFIER);
+
+/// An event of a recording made by hand.
+pub fn event(name: &str, id: u64, chains: bool) -> EventDesc {
+    let more = if chains { SampleType::CALLCHAIN } else { SampleType::empty() };
+    let attr = Attr {
+        kind: 1,
+        period_or_freq: 1000,
+        sample_type: FIELDS.union(more),
+        flags: AttrFlags::SAMPLE_ID_ALL,
+        ..Attr::default()
+    };
+    EventDesc { attr, ids: vec![id], name: name.to_owned() }
+}
+
+/// The recording under way.
+pub struct Made {
+    writer: FileWriter<File>,
+    events: Vec<EventDesc>,
+    time: u64,
+}
+
+impl Made {
+    pub fn at(path: &Path, events: Vec<EventDesc>) -> Self {
+        let file = File::create(path).unwrap();
+        Made { writer: FileWriter::create(file, &events).unwrap(), events, time: 1_000_000_000 }
+    }
+
+    fn id(&mut self, pid: u32) -> SampleId {
+        self.time += 1_000_000;
+        let id = self.events[0].ids[0];
+        SampleId {
+            pid: Some(pid),
+            tid: Some(pid),
+            time: Some(self.time),
+            cpu: Some(0),
+            identifier: Some(id),
+            ..SampleId::default()
+        }
+    }
+
+    fn put(&mut self, record: &Record<'_>, event: usize) {
+        let layout = Layout::new(&self.events[event].attr, Endian::Little);
+        self.writer.record(record, &layout).unwrap();
+    }
+
+    /// A thread gets a name.
+    pub fn comm(&mut self, pid: u32, comm: &[u8]) {
+        let id = self.id(pid);
+        self.put(&Record::Comm(Comm { pid, tid: pid, comm, misc: 0, id }), 0);
+    }
+
+    /// A process maps a file at [`CODE`].
+    pub fn map(&mut self, pid: u32, filename: &[u8]) {
+        let id = self.id(pid);
+        let file = FileId::Inode { maj: 8, min: 1, ino: 7, generation: 0 };
+        let map =
+            Mmap2 { pid, tid: pid, addr: CODE, len: 0x1000, pgoff: 0, file, prot: 5, flags: 2, filename, misc: 2, id };
+        self.put(&Record::Mmap2(map), 0);
+    }
+
+    /// A sample in user mode of an event, with a chain where the event has chains.
+    pub fn sample(&mut self, event: usize, pid: u32, period: u64, addresses: &[u64]) {
+        self.time += 1_000_000;
+        let attr = &self.events[event].attr;
+        let mut words = vec![context::USER];
+        words.extend(addresses);
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let chain = attr.sample_type.contains(SampleType::CALLCHAIN);
+        let sample = Sample {
+            misc: 2,
+            identifier: Some(self.events[event].ids[0]),
+            ip: addresses.first().copied(),
+            pid: Some(pid),
+            tid: Some(pid),
+            time: Some(self.time),
+            cpu: Some(1),
+            period: Some(period),
+            callchain: chain.then(|| Callchain::new(&bytes, Endian::Little)),
+            ..Sample::default()
+        };
+        self.put(&Record::Sample(sample), event);
+    }
+
+    /// Ends the recording as it should be.
+    pub fn finish(mut self, private: Option<&Private>) {
+        self.writer.finished_round().unwrap();
+        self.writer.finish(&Features::default(), private).unwrap();
+    }
+
+    /// Leaves the recording as a recorder that was killed after a pass does.
+    pub fn killed(mut self) {
+        self.writer.finished_round().unwrap();
+        self.writer.checkpoint().unwrap();
+    }
+}
