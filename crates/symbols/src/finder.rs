@@ -283,4 +283,36 @@ fn surer(a: Reason, b: Reason) -> Reason {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::source::fake::FakeFiles;
+
+    fn own_program() -> Vec<u8> {
+        std::fs::read("/proc/self/exe").unwrap()
+    }
+
+    const LIVE: Live = Live { pid: 7, start: 0x1000, end: 0x2000 };
+
+    #[test]
+    fn a_number_given_to_another_process_names_nothing() {
+        let link = "/proc/7/map_files/1000-2000";
+        let files = FakeFiles::default().with(link, own_program());
+        let request = Request { path: b"/opt/tool (deleted)", build_id: None, live: Some(LIVE) };
+        let mut other = Finder::with(Box::new(files.clone().link(link, "/usr/bin/other")), None);
+        assert_eq!(other.find(&request).unwrap_err(), Reason::Deleted);
+        let mut same = Finder::with(Box::new(files.link(link, "/opt/tool (deleted)")), None);
+        assert!(!same.find(&request).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_was_refused_is_said() {
+        let files = FakeFiles::default().refuse("/proc/7/root/opt/tool").refuse("/opt/tool");
+        let mut finder = Finder::with(Box::new(files.clone()), None);
+        let request = Request { path: b"/opt/tool", build_id: Some(b"id"), live: Some(LIVE) };
+        assert_eq!(finder.find(&request).unwrap_err(), Reason::Unreadable);
+        // A file of another build is the better answer.
+        let mut finder = Finder::with(Box::new(files.with("/usr/lib/debug/.build-id/69/64", own_program())), None);
+        assert_eq!(finder.find(&request).unwrap_err(), Reason::BuildIdDiffers);
+    }
+}

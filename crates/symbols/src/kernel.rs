@@ -93,6 +93,11 @@ impl KernelTable {
         self.len() == 0
     }
 
+    /// Where each symbol starts, ascending.
+    pub fn starts(&self) -> impl Iterator<Item = u64> {
+        self.names.iter().map(|hit| hit.start)
+    }
+
     /// The build id of the kernel, where it is known.
     pub fn build_id(&self) -> Option<&[u8]> {
         (!self.build_id.is_empty()).then_some(&self.build_id)

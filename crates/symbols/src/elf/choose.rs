@@ -21,6 +21,8 @@ pub(crate) struct Raw {
     /// The end of its section: no symbol reaches past it.
     pub(crate) limit: u64,
     pub(crate) binding: Binding,
+    /// Whether the table says that it is a function, and how long; not a label or data among code.
+    pub(crate) function: bool,
     pub(crate) name: Span,
 }
 
@@ -57,8 +59,10 @@ pub(crate) fn settle(mut symbols: Vec<Raw>, names: &str) -> (Vec<Range>, String)
         let span = Span { at: u32::try_from(kept.len()).unwrap_or(u32::MAX), len: best.name.len };
         kept.push_str(name);
         let end = best.start.saturating_add(best.size).min(best.limit);
-        // Of nested symbols the inner one, which starts later, owns the address.
-        ranges.push(Range { start: best.start, end, rank: best.start, name: span });
+        // Of nested symbols the inner one, which starts later, owns the address. But a label or a table among the code
+        // of a function is no better name for it than the function's.
+        let rank = u64::from(best.function) << 32 | ranges.len() as u64;
+        ranges.push(Range { start: best.start, end, rank, name: span });
     }
     kept.shrink_to_fit();
     (ranges, kept)

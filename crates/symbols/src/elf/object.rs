@@ -248,9 +248,11 @@ where
         if is_function && self.header.e_machine(endian) == elf::EM_ARM {
             start &= !1; // The lowest bit says that the function is Thumb code.
         }
+        let size: u64 = symbol.st_size(endian).into();
         let raw = Raw {
             start,
-            size: symbol.st_size(endian).into(),
+            size,
+            function: is_function && size != 0,
             limit: section.map_or(u64::MAX, |s| section_end(s, endian, start)),
             binding: Binding::from_elf(symbol.st_bind()),
             name: Span::default(),

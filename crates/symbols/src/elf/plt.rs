@@ -60,7 +60,8 @@ where
             let Some(name) = symbol.and_then(|at| name_of(&symbols, at, object.endian)) else { continue };
             let limit = base.saturating_add(code.len() as u64);
             let (start, size) = (entry.at, entry.size);
-            builder.push(Raw { start, size, limit, binding: Binding::Global, name: Span::default() }, name, "@plt")?;
+            let raw = Raw { start, size, limit, binding: Binding::Global, function: true, name: Span::default() };
+            builder.push(raw, name, "@plt")?;
         }
     }
     Ok(())
