@@ -12,9 +12,9 @@ pub(crate) struct RecordArgs {
     /// Event to sample, as perf names it; may be repeated or a list: cpu-clock, page-faults, sched:sched_switch, mem:ADDR:w
     #[arg(short = 'e', long = "event", value_name = "EVENT", action = ArgAction::Append)]
     pub(crate) events: Vec<String>,
-    /// Samples a second for each CPU, or "max"
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "4000", conflicts_with = "count")]
-    pub(crate) freq: String,
+    /// Samples a second for each CPU, or "max" [default: 4000; every hit of tracepoints and breakpoints]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count")]
+    pub(crate) freq: Option<String>,
     /// One sample every N events
     #[arg(short = 'c', long = "count", value_name = "N")]
     pub(crate) count: Option<u64>,

@@ -1,16 +1,136 @@
 //! `afterimage record`: the live session as a subcommand.
 
 mod args;
+mod plan;
+mod status;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use afterimage_perf_event::child::Ended;
+use afterimage_perf_event::facts::Facts;
+use afterimage_perf_event::open::OpenErrorKind;
+use afterimage_recorder::{Destination, Observer, Outcome, Plan, Progress, RecordError, record};
 
 pub(crate) use args::RecordArgs;
 
-use crate::exit::{Exit, not_yet};
+use crate::exit::{Exit, Problem};
 use crate::say::Say;
+use status::StatusLine;
 
 /// Records until the command ends, the duration is over or a signal comes.
-pub(crate) fn run(args: &RecordArgs, _say: &Say) -> anyhow::Result<Exit> {
-    if let Some(option) = args.later.first() {
-        return Err(not_yet(option));
+pub(crate) fn run(args: &RecordArgs, say: &Say) -> anyhow::Result<Exit> {
+    let plan = plan::plan(args, &Facts::system())?;
+    if plan.destination == Destination::Pipe && std::io::stdout().is_terminal() {
+        return Err(Problem::usage("-o -: stdout is a terminal").hint("pipe it into a reader, or name a file").into());
     }
-    Err(not_yet("record"))
+    let stop = on_signals()?;
+    let mut watcher = Watcher { say, line: StatusLine::new(say.is_quiet()) };
+    let outcome = record(&plan, &stop, &mut watcher);
+    watcher.line.clear();
+    let outcome = outcome.map_err(|error| explain(error, &plan, say))?;
+    tell(&outcome, &plan, say);
+    Ok(match outcome.ended {
+        None => Exit::Done,
+        Some(Ended::Code(code)) => Exit::Status(code),
+        Some(Ended::Signal(signal)) => Exit::Signal(signal),
+    })
+}
+
+/// The first signal ends the recording in good order, the second one ends us.
+fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("cannot handle signals")?;
+    }
+    Ok(stop)
+}
+
+struct Watcher<'a> {
+    say: &'a Say,
+    line: StatusLine,
+}
+
+impl Observer for Watcher<'_> {
+    fn note(&mut self, line: &str) {
+        self.say.note(line);
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        self.line.show(progress);
+    }
+}
+
+/// Words and exit codes of what went wrong.
+fn explain(error: RecordError, plan: &Plan, say: &Say) -> anyhow::Error {
+    let problem = match &error {
+        RecordError::Usage(text) => Problem::usage(text.clone()).hint(usage_hint(text)),
+        RecordError::Capability { .. } => Problem::failed(error.to_string()).hint(setcap("cap_bpf,cap_perfmon")),
+        RecordError::Open(open) => open_problem(open.kind, &error, plan),
+        RecordError::Start(start) => Problem::failed(error.to_string()).code(u8::try_from(start.code()).unwrap_or(1)),
+        RecordError::Handler(handler) => {
+            handler.log().iter().for_each(|line| say.detail(line));
+            Problem::failed(error.to_string())
+        }
+        RecordError::Output { .. } => Problem::failed(error.to_string()).hint(readable(plan)),
+        _ => Problem::failed(error.to_string()),
+    };
+    problem.into()
+}
+
+fn usage_hint(text: &str) -> &'static str {
+    if text.contains("tracepoint") {
+        "to take some of its hits only, use --filter"
+    } else {
+        "see afterimage record --help"
+    }
+}
+
+fn open_problem(kind: OpenErrorKind, error: &RecordError, plan: &Plan) -> Problem {
+    let problem = Problem::failed(error.to_string());
+    match kind {
+        OpenErrorKind::CpuWideDenied | OpenErrorKind::KernelDenied => problem.hint(setcap("cap_perfmon")),
+        OpenErrorKind::TaskDenied => problem.hint(setcap("cap_perfmon,cap_sys_ptrace")),
+        OpenErrorKind::NoEvent if plan.events.len() == 1 => {
+            problem.hint("afterimage doctor says what this machine has")
+        }
+        _ => problem,
+    }
+}
+
+fn setcap(caps: &str) -> String {
+    let program = std::env::current_exe().map_or_else(|_| "afterimage".into(), |p| p.display().to_string());
+    format!("run as root, or: sudo setcap {caps}+ep {program}")
+}
+
+fn readable(plan: &Plan) -> String {
+    match &plan.destination {
+        Destination::File(path) if path.exists() => {
+            format!("what was written before is readable: afterimage report -i {}", path.display())
+        }
+        _ => "choose another place with -o".to_owned(),
+    }
+}
+
+/// The tally, what was not as it should be, and the next command.
+fn tell(outcome: &Outcome, plan: &Plan, say: &Say) {
+    outcome.problems.iter().for_each(|problem| say.warn(problem));
+    for event in &outcome.tally.events {
+        if outcome.tally.events.len() == 1 {
+            say.note(event.sum.human());
+        } else {
+            say.note(format!("{}: {}", event.name, event.sum.human()));
+        }
+    }
+    if let Destination::File(path) = &plan.destination {
+        let size = indicatif::HumanBytes(outcome.bytes);
+        let input = if path.as_os_str() == "perf.data" { String::new() } else { format!(" -i {}", path.display()) };
+        say.note(format!("{size} in {}; next: afterimage report{input}", path.display()));
+    }
 }

@@ -4,6 +4,8 @@
 //! again at once. So an address alone names nothing: [`Timeline`] answers for an address *at a time*.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "capture")]
+pub mod capture;
 mod text;
 mod timeline;
 

@@ -1,1 +1,30 @@
-//! The live session: opens events, runs passes, writes the recording.
+//! The live session: opens events, runs passes, writes the recording; owns the order of these and the tally.
+//!
+//! A *pass* is one drain of all rings, each past its head at the start of the pass. What a pass brought is written as a
+//! whole and ended by FINISHED_ROUND: readers put records in order by that boundary.
+
+mod book;
+mod error;
+mod finish;
+mod host;
+mod output;
+mod pass;
+mod plan;
+mod run;
+mod session;
+mod synth;
+mod tallies;
+mod wait;
+
+pub use error::RecordError;
+pub use output::journal_path;
+pub use plan::{Destination, Plan, Progress, Subject};
+pub use run::{Outcome, record};
+
+/// Somebody who is told how a recording goes.
+pub trait Observer {
+    /// Something differs from what was asked for: one line.
+    fn note(&mut self, line: &str);
+    /// A pass is done.
+    fn progress(&mut self, progress: &Progress);
+}

@@ -1,0 +1,3 @@
+//! Ways to read kernel text from the running kernel.
+
+pub mod by_id;

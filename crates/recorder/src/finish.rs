@@ -1,0 +1,170 @@
+//! What stands around the records of a recording: events, features, the private section.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use afterimage_handler::Builtin;
+use afterimage_kernel_text::capture::by_id::Program;
+use afterimage_perf_data::features::{BpfBtf, BuildIdEntry, ClockData, GroupDesc, PmuMapping};
+use afterimage_perf_data::record::cpumode;
+use afterimage_perf_data::{BuildId, EventDesc, Features, HandlerDesc};
+use afterimage_perf_event::facts::Facts;
+use afterimage_perf_event::open::Opened;
+use afterimage_perf_event::spec::EventSpec;
+
+use crate::Plan;
+use crate::host::Host;
+use crate::pass::CountTarget;
+use crate::session::Session;
+use crate::synth;
+
+/// The first id of events that the kernel does not know: the entries of count tables beside the counted event.
+const MADE_UP_IDS: u64 = 1 << 62;
+
+/// The events as the file lists them: sampling events, the second events of handlers, the sideband.
+pub(crate) struct Described {
+    pub(crate) events: Vec<EventDesc>,
+    pub(crate) handlers: Vec<HandlerDesc>,
+    /// Per sampling event, where the entries of its count table go.
+    pub(crate) count_targets: Vec<Option<CountTarget>>,
+}
+
+/// Describes what a session has open.
+pub(crate) fn describe(session: &Session, plan: &Plan) -> Described {
+    let mut events = described(&session.sampling);
+    let mut handlers = Vec::new();
+    let mut count_targets = vec![None; events.len()];
+    let outputs = session.outputs.as_ref().map(described).unwrap_or_default();
+    let first_output = events.len();
+    let first_second = first_output + outputs.len();
+    events.extend(outputs);
+    if let Some(loaded) = &session.handlers {
+        let mut seconds = Vec::new();
+        for (event, stub) in session.stubs.iter().enumerate() {
+            let Some(stub) = stub else { continue };
+            let mut output_event = session.outputs.as_ref().map(|_| first_output + stub);
+            if plan.builtin() == Builtin::Count {
+                let target = if plan.chain {
+                    let made_up = MADE_UP_IDS + event as u64;
+                    output_event = Some(first_second + seconds.len());
+                    seconds.push(second_event(&events[event], plan, made_up));
+                    CountTarget { event, file_event: first_second + seconds.len() - 1, ids: on_all(session, made_up) }
+                } else {
+                    CountTarget { event, file_event: event, ids: own_ids(session, event) }
+                };
+                count_targets[event] = Some(target);
+            }
+            handlers.push(HandlerDesc {
+                event,
+                name: plan.builtin().name().to_owned(),
+                chain: plan.chain || plan.builtin() == Builtin::None,
+                output_event,
+                mechanism: loaded.mechanism().name().to_owned(),
+            });
+        }
+        events.extend(seconds);
+    }
+    let mut sideband = described(&session.sideband.opened);
+    sideband.iter_mut().for_each(|event| event.name = "dummy:HG".to_owned());
+    events.extend(sideband);
+    Described { events, handlers, count_targets }
+}
+
+fn described(opened: &Opened) -> Vec<EventDesc> {
+    let ids = |spec: usize| opened.events.iter().filter(|e| e.spec == spec).map(|e| e.id).collect();
+    let one = |(index, spec): (usize, &EventSpec)| EventDesc {
+        attr: spec.attr.clone(),
+        ids: ids(index),
+        name: spec.name.clone(),
+    };
+    opened.specs.iter().enumerate().map(one).collect()
+}
+
+fn second_event(first: &EventDesc, plan: &Plan, id: u64) -> EventDesc {
+    EventDesc { attr: first.attr.clone(), ids: vec![id], name: format!("{}/{}", first.name, plan.builtin()) }
+}
+
+fn on_all(session: &Session, id: u64) -> Vec<(u32, u64)> {
+    session.cpus.iter().map(|cpu| (*cpu, id)).collect()
+}
+
+/// One id of the event on each CPU; any of its tasks' will do.
+fn own_ids(session: &Session, event: usize) -> Vec<(u32, u64)> {
+    let of_cpu = |cpu: &u32| {
+        let mut of_event = session.sampling.events.iter().filter(|e| e.spec == event);
+        let any = of_event.clone().next()?.id;
+        let here = of_event.find(|e| u32::try_from(e.cpu) == Ok(*cpu)).map_or(any, |e| e.id);
+        Some((*cpu, here))
+    };
+    session.cpus.iter().filter_map(of_cpu).collect()
+}
+
+/// The features that are known before the first record.
+pub(crate) fn features_before(plan: &Plan, specs: &[EventSpec], facts: &Facts) -> Features {
+    let host = Host::read(facts);
+    Features {
+        hostname: Some(host.hostname),
+        os_release: Some(host.release),
+        version: Some(concat!("afterimage ", env!("CARGO_PKG_VERSION")).to_owned()),
+        arch: Some(host.arch),
+        nr_cpus: Some(host.cpus),
+        cpu_desc: host.cpu_description,
+        cpuid: host.cpuid,
+        total_mem: host.memory_kb,
+        cmdline: plan.command_line.clone(),
+        pmu_mappings: facts.pmus().into_iter().map(|(name, kind)| PmuMapping { kind, name }).collect(),
+        groups: groups(specs),
+        clockid_res_ns: Some(1),
+        clock_data: clocks(),
+        ..Features::default()
+    }
+}
+
+fn groups(specs: &[EventSpec]) -> Vec<GroupDesc> {
+    let leads = |index: usize| specs[index].group == Some(index);
+    let members = |leader: usize| specs.iter().filter(|spec| spec.group == Some(leader)).count();
+    let group =
+        |leader: usize| GroupDesc { name: String::new(), leader: leader as u32, members: members(leader) as u32 };
+    (0..specs.len()).filter(|&index| leads(index)).map(group).collect()
+}
+
+fn clocks() -> Option<ClockData> {
+    let mono = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let ns = |seconds: u64, nanos: u64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+    Some(ClockData {
+        clockid: rustix::time::ClockId::Monotonic as u32,
+        wall_ns: ns(wall.as_secs(), wall.subsec_nanos().into()),
+        clock_ns: ns(u64::try_from(mono.tv_sec).ok()?, u64::try_from(mono.tv_nsec).ok()?),
+    })
+}
+
+/// Build IDs of the kernel and of every mapped file, in the order of their names.
+pub(crate) fn build_ids(files: &HashMap<Vec<u8>, BuildId>) -> Vec<BuildIdEntry> {
+    let kernel = fs::read("/sys/kernel/notes").ok();
+    let kernel = kernel.as_deref().and_then(afterimage_symbols::build_id_of_notes).map(|id| BuildIdEntry {
+        pid: -1,
+        build_id: BuildId::new(id),
+        filename: "[kernel.kallsyms]".to_owned(),
+        cpumode: cpumode::KERNEL,
+    });
+    let mut entries: Vec<BuildIdEntry> = files
+        .iter()
+        .map(|(name, id)| BuildIdEntry {
+            pid: -1,
+            build_id: *id,
+            filename: String::from_utf8_lossy(name).into_owned(),
+            cpumode: cpumode::USER,
+        })
+        .collect();
+    entries.sort_by(|a, b| a.filename.cmp(&b.filename));
+    kernel.into_iter().chain(entries).collect()
+}
+
+/// Programs that were loaded when the recording began, with their types.
+pub(crate) fn programs(programs: &[Program]) -> (Vec<afterimage_perf_data::features::BpfProgInfo>, Vec<BpfBtf>) {
+    let infos = programs.iter().map(synth::bpf::info).collect();
+    let types = synth::bpf::type_information(programs);
+    (infos, types.into_iter().map(|(id, data)| BpfBtf { id, data }).collect())
+}

@@ -1,0 +1,262 @@
+//! Where a recording goes: a file with its journal, or the pipe form on stdout.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Stdout};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use afterimage_perf_data::journal;
+use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, RecordingTally};
+
+use crate::RecordError;
+use crate::plan::Destination;
+
+/// The open destination.
+pub(crate) enum Output {
+    File(Box<FileOutput>),
+    Pipe(Box<PipeWriter<Stdout>>),
+}
+
+/// A file and the journal beside it.
+pub(crate) struct FileOutput {
+    path: PathBuf,
+    writer: FileWriter<File>,
+    journal: Option<journal::Writer<File>>,
+}
+
+/// What one pass adds.
+pub(crate) struct PassContent<'a> {
+    /// Whole records.
+    pub(crate) records: &'a [u8],
+    /// How many samples each SAMPLE of the count table among them stands for, by event in the file.
+    pub(crate) true_counts: &'a [(usize, Vec<u64>)],
+    /// The tally so far.
+    pub(crate) tally: &'a RecordingTally,
+}
+
+impl Output {
+    /// Creates the destination with the descriptions of the events.
+    pub(crate) fn create(
+        destination: &Destination,
+        events: &[EventDesc],
+        features: &Features,
+        handlers: &[HandlerDesc],
+    ) -> Result<Output, RecordError> {
+        match destination {
+            Destination::Pipe => {
+                let writer =
+                    PipeWriter::create(io::stdout(), events, features).map_err(|e| written(Path::new("-"), e))?;
+                Ok(Output::Pipe(Box::new(writer)))
+            }
+            Destination::File(path) => {
+                let fail = |source| RecordError::Output { path: path.clone(), source };
+                keep_old(path).map_err(fail)?;
+                let file = create(path).map_err(fail)?;
+                let journal_file = regular(&file).then(|| create(&journal_path(path))).transpose().map_err(fail)?;
+                let writer = FileWriter::create(file, events).map_err(|e| written(path, e))?;
+                let journal = journal_file.map(journal::Writer::create).transpose().map_err(|e| written(path, e))?;
+                let mut output = FileOutput { path: path.clone(), writer, journal };
+                output.handlers(handlers)?;
+                Ok(Output::File(Box::new(output)))
+            }
+        }
+    }
+
+    /// Appends records without a pass boundary.
+    pub(crate) fn records(&mut self, records: &[u8]) -> Result<(), RecordError> {
+        match self {
+            Output::File(f) => f.writer.write(records).map_err(|e| written(&f.path, e)),
+            Output::Pipe(p) => p.write(records).map_err(|e| written(Path::new("-"), e)),
+        }
+    }
+
+    /// Appends what a pass brought and marks its end, so that a reader of an unfinished file gets all of it.
+    pub(crate) fn pass(&mut self, content: &PassContent<'_>) -> Result<(), RecordError> {
+        match self {
+            Output::File(f) => f.pass(content),
+            Output::Pipe(p) => {
+                let all = p.write(content.records).and_then(|()| p.finished_round());
+                all.map_err(|e| written(Path::new("-"), e))
+            }
+        }
+    }
+
+    /// Marks the end of what was there before: a reader applies it before everything else.
+    pub(crate) fn end_of_scan(&mut self, tally: &RecordingTally) -> Result<(), RecordError> {
+        self.pass(&PassContent { records: &[], true_counts: &[], tally })
+    }
+
+    /// Takes the recording away again because it never began; one that was kept as old gets its name back.
+    pub(crate) fn discard(self) {
+        let Output::File(output) = self else { return };
+        let path = output.path;
+        // There is nobody to tell but the user, who is about to hear of the cause.
+        if output.journal.is_some() {
+            let _ = fs::remove_file(journal_path(&path));
+            let _ = fs::remove_file(&path);
+            let kept = old_path(&path);
+            let _ = fs::rename(&kept, &path);
+            let _ = fs::rename(journal_path(&kept), journal_path(&path));
+        }
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Output::File(f) => f.writer.bytes_written(),
+            Output::Pipe(p) => p.bytes_written(),
+        }
+    }
+
+    /// Ends the recording: features and private section are written, the journal is removed.
+    pub(crate) fn finish(self, features: &Features) -> Result<u64, RecordError> {
+        match self {
+            Output::File(f) => f.finish(features),
+            Output::Pipe(p) => {
+                let bytes = p.bytes_written();
+                p.finish(features).map_err(|e| written(Path::new("-"), e))?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+impl FileOutput {
+    fn handlers(&mut self, handlers: &[HandlerDesc]) -> Result<(), RecordError> {
+        match &mut self.journal {
+            Some(journal) => journal.handlers(handlers).map_err(|e| written(&self.path, e)),
+            None => Ok(()),
+        }
+    }
+
+    /// The journal first: it may know of samples that the file lacks, never the other way round.
+    fn pass(&mut self, content: &PassContent<'_>) -> Result<(), RecordError> {
+        if let Some(journal) = &mut self.journal {
+            for (event, counts) in content.true_counts {
+                journal.true_counts(*event, counts).map_err(|e| written(&self.path, e))?;
+            }
+            journal.tally(content.tally).map_err(|e| written(&self.path, e))?;
+        }
+        let writer = &mut self.writer;
+        let all =
+            writer.write(content.records).and_then(|()| writer.finished_round()).and_then(|()| writer.checkpoint());
+        all.map_err(|e| written(&self.path, e))
+    }
+
+    fn finish(self, features: &Features) -> Result<u64, RecordError> {
+        let FileOutput { path, writer, journal } = self;
+        let file = writer.finish(features, features.private.as_ref()).map_err(|e| written(&path, e))?;
+        let bytes = file.metadata().map_or(0, |m| m.len());
+        if journal.is_some() {
+            let journal = journal_path(&path);
+            fs::remove_file(&journal).map_err(|source| RecordError::Output { path: journal, source })?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// The journal of a recording.
+pub fn journal_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".journal");
+    PathBuf::from(name)
+}
+
+/// The name under which perf keeps the recording before this one.
+fn old_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".old");
+    PathBuf::from(name)
+}
+
+/// Keeps a recording that is there, with its journal if it has one, under the name that perf gives it.
+fn keep_old(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path).is_ok_and(|m| m.is_file()) {
+        return Ok(());
+    }
+    fs::rename(path, old_path(path))?;
+    let (journal, kept) = (journal_path(path), journal_path(&old_path(path)));
+    match fs::rename(journal, &kept) {
+        // Without a journal of its own the kept recording must not be read with one of an earlier namesake.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match fs::remove_file(&kept) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        },
+        other => other,
+    }
+}
+
+/// Creates a file that only its owner reads. In a folder where everybody may plant a link, links are not followed.
+fn create(path: &Path) -> io::Result<File> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let sticky = fs::metadata(folder)?.permissions().mode() & 0o1000 != 0;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600);
+    if sticky {
+        options.custom_flags(libc::O_NOFOLLOW);
+    }
+    let file = options.open(path)?;
+    if regular(&file) {
+        give_to_sudo_user(&file)?;
+    }
+    Ok(file)
+}
+
+fn regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.is_file())
+}
+
+/// Under sudo the recording belongs to the user who called it.
+fn give_to_sudo_user(file: &File) -> io::Result<()> {
+    let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID")) else { return Ok(()) };
+    if !rustix::process::geteuid().is_root() || file.metadata()?.uid() == uid {
+        return Ok(());
+    }
+    std::os::unix::fs::fchown(file, Some(uid), Some(gid))
+}
+
+/// An error of the format layer on the way to the destination: the system's own word where there is one.
+fn written(path: &Path, error: afterimage_perf_data::Error) -> RecordError {
+    let Some(io) = error.io_error() else { return RecordError::Encode(error) };
+    let source =
+        io.raw_os_error().map_or_else(|| io::Error::new(io.kind(), io.to_string()), io::Error::from_raw_os_error);
+    RecordError::Output { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_recording_is_kept_with_its_journal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.data");
+        fs::write(&path, "one").unwrap();
+        fs::write(journal_path(&path), "journal of one").unwrap();
+        keep_old(&path).unwrap();
+        assert_eq!(fs::read(dir.path().join("a.data.old")).unwrap(), b"one");
+        assert_eq!(fs::read(dir.path().join("a.data.old.journal")).unwrap(), b"journal of one");
+        fs::write(&path, "two").unwrap();
+        keep_old(&path).unwrap();
+        assert_eq!(fs::read(dir.path().join("a.data.old")).unwrap(), b"two");
+        assert!(!dir.path().join("a.data.old.journal").exists());
+    }
+
+    #[test]
+    fn a_link_in_a_sticky_folder_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(create(&link).is_err());
+        assert!(!target.exists());
+    }
+
+    #[test]
+    fn only_the_owner_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = create(&dir.path().join("a")).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

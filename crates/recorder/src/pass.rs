@@ -1,0 +1,194 @@
+//! One pass: drain every ring past its head at the start, drain the count tables, write, mark the end.
+
+use std::collections::HashMap;
+
+use afterimage_handler::CountEntry;
+use afterimage_perf_data::record::{FileId, Mmap2, cpumode, kind, misc};
+use afterimage_perf_data::{
+    BuildId, Callchain, Endian, EventDesc, Layout, RawRecord, Record, Sample, TrueCounts, decode,
+};
+use afterimage_perf_event::ring::RingError;
+
+use crate::RecordError;
+use crate::book::RingOwner;
+use crate::output::{Output, PassContent};
+use crate::session::Session;
+use crate::tallies;
+
+/// What the passes of one recording carry from one to the next.
+pub(crate) struct Passes {
+    events: Vec<EventDesc>,
+    sideband: Layout,
+    /// Where the entries of each event's count table go.
+    count_targets: Vec<Option<CountTarget>>,
+    buffer: Vec<u8>,
+    /// Build IDs of mapped files, by path.
+    pub(crate) build_ids: HashMap<Vec<u8>, BuildId>,
+    /// True counts of the whole recording, by event in the file.
+    pub(crate) true_counts: Vec<(usize, Vec<u64>)>,
+    /// Rings that did not make sense, each said once.
+    pub(crate) damage: Vec<RingError>,
+    /// Time of the first and last sample.
+    pub(crate) span: Option<(u64, u64)>,
+}
+
+/// How the entries of one count table are written.
+#[derive(Clone, Debug)]
+pub(crate) struct CountTarget {
+    /// The sampling event.
+    pub(crate) event: usize,
+    /// The event in the file that the entries belong to.
+    pub(crate) file_event: usize,
+    /// The id that they carry, by CPU.
+    pub(crate) ids: Vec<(u32, u64)>,
+}
+
+impl Passes {
+    pub(crate) fn new(events: Vec<EventDesc>, sideband: Layout, count_targets: Vec<Option<CountTarget>>) -> Passes {
+        Passes {
+            events,
+            sideband,
+            count_targets,
+            buffer: Vec::new(),
+            build_ids: HashMap::new(),
+            true_counts: Vec::new(),
+            damage: Vec::new(),
+            span: None,
+        }
+    }
+
+    /// The true counts of every event that has some.
+    pub(crate) fn true_counts_found(&self) -> Vec<TrueCounts> {
+        self.true_counts.iter().map(|(event, counts)| TrueCounts { event: *event, counts: counts.clone() }).collect()
+    }
+
+    /// Runs one pass.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub(crate) fn run(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
+        self.buffer.clear();
+        self.drain_rings(session);
+        let counts = self.drain_tables(session)?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let tally = tallies::so_far(session);
+        output.pass(&PassContent { records: &self.buffer, true_counts: &counts, tally: &tally })?;
+        for (event, more) in counts {
+            match self.true_counts.iter_mut().find(|(e, _)| *e == event) {
+                Some((_, all)) => all.extend(more),
+                None => self.true_counts.push((event, more)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves everything that was in the rings when the pass began.
+    fn drain_rings(&mut self, session: &mut Session) {
+        let heads: Vec<u64> = session.rings().map(|(ring, _)| ring.head()).collect();
+        let book = &mut session.book;
+        let rings = session.sampling.rings.iter_mut().zip(session.owners.sampling.iter().copied());
+        let outputs = session.outputs.iter_mut().flat_map(|o| o.rings.iter_mut());
+        let outputs = outputs.zip(session.owners.outputs.iter().copied());
+        let sideband = session.sideband.opened.rings.iter_mut().map(|ring| (ring, RingOwner::Sideband));
+        for ((ring, owner), until) in outputs.chain(rings).chain(sideband).zip(heads) {
+            let drained = ring.drain(until, &mut |record| {
+                match owner {
+                    RingOwner::Sideband => learn_build_id(&self.sideband, record, &mut self.build_ids),
+                    _ => note_time(record, &mut self.span),
+                }
+                book.take(owner, record, &mut self.buffer);
+            });
+            if let Err(error) = drained {
+                self.damage.push(error);
+            }
+        }
+    }
+
+    /// Writes what the count tables hold as samples; returns how many samples each of them stands for.
+    fn drain_tables(&mut self, session: &mut Session) -> Result<Vec<(usize, Vec<u64>)>, RecordError> {
+        let mut all = Vec::new();
+        let Some(handlers) = session.handlers.as_mut() else { return Ok(all) };
+        for target in self.count_targets.iter().flatten() {
+            let Some(stub) = session.stubs.get(target.event).copied().flatten() else { continue };
+            let Some(layout) = self.events.get(target.file_event).map(|e| Layout::new(&e.attr, Endian::NATIVE)) else {
+                continue;
+            };
+            let mut counts = Vec::new();
+            let mut failed = None;
+            for &(cpu, id) in &target.ids {
+                let (buffer, span) = (&mut self.buffer, &mut self.span);
+                let stats = handlers.drain_counts(stub, cpu, &mut |entry| {
+                    counts.push(entry.count);
+                    widen(span, entry.first_time);
+                    if let Err(error) = encode(entry, cpu, id, &layout, buffer) {
+                        failed = Some(error);
+                    }
+                });
+                session.book.stored(target.event, cpu, stats.samples);
+            }
+            if let Some(error) = failed {
+                return Err(error.into());
+            }
+            if !counts.is_empty() {
+                all.push((target.file_event, counts));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// An entry as a sample: its time is that of its first sample, when all of its addresses were what they were.
+fn encode(
+    entry: &CountEntry<'_>,
+    cpu: u32,
+    id: u64,
+    layout: &Layout,
+    out: &mut Vec<u8>,
+) -> Result<(), afterimage_perf_data::Error> {
+    let chain: Vec<u8> = entry.chain.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    // Kernel addresses are those with the highest bit set.
+    let mode = if entry.ip >> 63 == 1 { cpumode::KERNEL } else { cpumode::USER };
+    let sample = Sample {
+        misc: mode,
+        identifier: Some(id),
+        ip: Some(entry.ip),
+        pid: Some(entry.pid),
+        tid: Some(entry.tid),
+        time: Some(entry.first_time),
+        cpu: Some(cpu),
+        period: Some(entry.period),
+        callchain: Some(Callchain::new(&chain, Endian::NATIVE)),
+        ..Sample::default()
+    };
+    Record::Sample(sample).encode(layout, out)
+}
+
+/// Remembers the build ID of a mapped file.
+pub(crate) fn learn_build_id(layout: &Layout, record: &[u8], ids: &mut HashMap<Vec<u8>, BuildId>) {
+    let Some((header, _)) = record.split_first_chunk::<8>() else { return };
+    let [a, b, c, d, m0, m1, ..] = *header;
+    if u32::from_ne_bytes([a, b, c, d]) != kind::MMAP2 || u16::from_ne_bytes([m0, m1]) & misc::MMAP_BUILD_ID == 0 {
+        return;
+    }
+    let Ok(raw) = RawRecord::parse(record, 0, Endian::NATIVE) else { return };
+    if let Ok(Record::Mmap2(Mmap2 { file: FileId::BuildId(id), filename, .. })) = decode(&raw, layout) {
+        if !id.is_empty() && !ids.contains_key(filename) {
+            ids.insert(filename.to_vec(), id);
+        }
+    }
+}
+
+/// The time of a sample of ours stands behind identifier, ip, pid and tid.
+fn note_time(record: &[u8], span: &mut Option<(u64, u64)>) {
+    let is_sample = record.first_chunk::<4>().is_some_and(|k| u32::from_ne_bytes(*k) == kind::SAMPLE);
+    let time = record.get(32..40).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
+    if let (true, Some(time)) = (is_sample, time) {
+        widen(span, time);
+    }
+}
+
+fn widen(span: &mut Option<(u64, u64)>, time: u64) {
+    *span = Some(span.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
+}

@@ -1,0 +1,89 @@
+//! What a recording is asked to do: everything is decided here before anything is opened.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use afterimage_handler::Builtin;
+use afterimage_perf_event::config::Rate;
+use afterimage_perf_event::spec::EventSpec;
+
+/// What to sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Every CPU that is online.
+    AllCpus,
+    /// These CPUs.
+    Cpus(Vec<u32>),
+    /// These processes with all their threads.
+    Processes(Vec<u32>),
+    /// These threads.
+    Threads(Vec<u32>),
+    /// The command alone. With a command and another subject, the command only sets how long the recording lasts.
+    Command,
+}
+
+/// Where the recording goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// A file; one that is there is kept as `FILE.old`.
+    File(PathBuf),
+    /// The pipe form, to stdout.
+    Pipe,
+}
+
+/// A whole recording.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Events, at least one.
+    pub events: Vec<EventSpec>,
+    /// Whether the user named events, so that another one in their place is worth a line.
+    pub rate: Option<Rate>,
+    /// What to sample.
+    pub subject: Subject,
+    /// A command to run meanwhile; empty for none.
+    pub command: Vec<OsString>,
+    /// New threads and children of a sampled task are sampled too.
+    pub inherit: bool,
+    /// Callchains by frame pointer.
+    pub callchain: bool,
+    /// Data pages of each sampling and handler ring, a power of two.
+    pub pages: usize,
+    /// Where it goes.
+    pub destination: Destination,
+    /// The end, where it is known.
+    pub duration: Option<Duration>,
+    /// How long to wait before sampling starts.
+    pub delay: Option<Duration>,
+    /// The program on each sample. `None`: nobody asked; samples go through a stub where that is allowed.
+    pub handler: Option<Builtin>,
+    /// With `emit` or `count`: the ordinary sample is kept too.
+    pub chain: bool,
+    /// The command line for the recording's header.
+    pub command_line: Vec<String>,
+}
+
+impl Plan {
+    /// The handler that runs.
+    pub fn builtin(&self) -> Builtin {
+        self.handler.unwrap_or(Builtin::None)
+    }
+
+    /// Whether the ordinary samples are wanted beside the handler's own output.
+    pub fn second_output(&self) -> bool {
+        self.chain && self.builtin() != Builtin::None
+    }
+}
+
+/// How far a running recording is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Time since sampling began.
+    pub elapsed: Duration,
+    /// Samples taken.
+    pub samples: u64,
+    /// Samples lost, by any cause that is known while recording.
+    pub lost: u64,
+    /// Bytes of the recording.
+    pub bytes: u64,
+}

@@ -1,0 +1,261 @@
+//! The course of a recording, from the first check to the last byte.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use afterimage_handler::Builtin;
+use afterimage_kernel_text::capture::by_id;
+use afterimage_perf_data::{Endian, Features, Layout, Private, RecordingTally};
+use afterimage_perf_event::child::{self, Child, Ended};
+use afterimage_perf_event::facts::Facts;
+use afterimage_perf_event::open::{Target, threads_of};
+use afterimage_perf_event::spec::EventClass;
+use afterimage_perf_event::sys::{Kernel, Real};
+
+use crate::finish::{self, Described};
+use crate::output::Output;
+use crate::pass::{Passes, learn_build_id};
+use crate::plan::{Destination, Plan, Progress, Subject};
+use crate::session::{Session, may_use_bpf};
+use crate::synth::kernel::KernelText;
+use crate::synth::{self, Scanner, procfs};
+use crate::tallies::{self, KernelLost};
+use crate::wait::Waiter;
+use crate::{Observer, RecordError};
+
+/// How a recording ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What became of every overflow.
+    pub tally: RecordingTally,
+    /// Size of the recording in bytes.
+    pub bytes: u64,
+    /// How the command ended; `None` without one, or when we ended it because the time was over.
+    pub ended: Option<Ended>,
+    /// What does not add up, or was lost besides samples: one line each.
+    pub problems: Vec<String>,
+}
+
+/// Makes a recording. It ends when the command or all targets have ended, the duration is over, or `stop` is set.
+///
+/// # Errors
+/// When it could not begin, nothing is left behind. When it could not be written to its end, what was written before is
+/// readable.
+pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Outcome, RecordError> {
+    check(plan)?;
+    let kernel: Arc<dyn Kernel> = Arc::new(Real);
+    let facts = Facts::system();
+    let mut child = match plan.command.as_slice() {
+        [] => None,
+        argv => Some(child::spawn_stopped(argv)?),
+    };
+    let target = target(plan, &facts, child.as_ref())?;
+    let mut notes = Vec::new();
+    let mut session = Session::open(&kernel, &facts, plan, &target, &mut notes)?;
+    notes.iter().for_each(|note| observer.note(note));
+    let mut live = Live::begin(plan, &facts, &session)?;
+    live.scan(&target, &mut session)?;
+    if let Err(error) = start(plan, &session, &mut child, stop) {
+        live.output.discard();
+        return Err(error);
+    }
+    let mut waiter = Waiter::new(child.as_ref(), &target);
+    let ended = live.follow(plan, &mut session, &mut waiter, &mut child, stop, observer)?;
+    live.end(session, ended)
+}
+
+/// What can be refused before anything is opened.
+fn check(plan: &Plan) -> Result<(), RecordError> {
+    let usage = |text: &str| Err(RecordError::Usage(text.to_owned()));
+    let Some(handler) = plan.handler else { return Ok(()) };
+    if plan.events.iter().all(|event| event.class == EventClass::Tracepoint) {
+        return usage("--handler: tracepoint events run no handler, for it would see everybody's hits");
+    }
+    if handler == Builtin::Count && plan.destination == Destination::Pipe {
+        return usage("--handler count: its counts have no place in the pipe form");
+    }
+    if !may_use_bpf() {
+        return Err(RecordError::Capability { what: "--handler".to_owned(), capability: "CAP_BPF and CAP_PERFMON" });
+    }
+    Ok(())
+}
+
+fn target(plan: &Plan, facts: &Facts, child: Option<&Child>) -> Result<Target, RecordError> {
+    let cpus = facts.online_cpus().map_err(RecordError::system("list of online CPUs"))?;
+    let tasks = |tids: Vec<u32>| Target::Tasks { tids, cpus: cpus.clone(), inherit: plan.inherit };
+    let gone = |what: &str, id: u32| RecordError::NoTarget(format!("{what} {id}: no such process"));
+    Ok(match (&plan.subject, child) {
+        (Subject::AllCpus, _) => Target::Cpus(cpus),
+        (Subject::Cpus(list), _) => match list.iter().find(|cpu| !cpus.contains(cpu)) {
+            Some(cpu) => return Err(RecordError::NoTarget(format!("-C {cpu}: no such CPU is online"))),
+            None => Target::Cpus(list.clone()),
+        },
+        (Subject::Processes(pids), _) => {
+            if let Some(&pid) = pids.iter().find(|&&pid| !procfs::is_alive(Path::new("/proc"), pid)) {
+                return Err(gone("-p", pid));
+            }
+            tasks(threads_of(facts, pids).map_err(RecordError::system("threads of the processes"))?)
+        }
+        (Subject::Threads(tids), _) => match tids.iter().find(|&&tid| !procfs::is_alive(Path::new("/proc"), tid)) {
+            Some(&tid) => return Err(gone("-t", tid)),
+            None => tasks(tids.clone()),
+        },
+        // With a delay the events must not start by themselves at the exec.
+        (Subject::Command, Some(child)) if plan.delay.is_some() => tasks(vec![child.pid()]),
+        (Subject::Command, Some(child)) => Target::Command { pid: child.pid(), cpus, inherit: plan.inherit },
+        (Subject::Command, None) => return Err(RecordError::Usage("no command to record".to_owned())),
+    })
+}
+
+/// Starts sampling and the command, in the order that the target wants.
+fn start(plan: &Plan, session: &Session, child: &mut Option<Child>, stop: &AtomicBool) -> Result<(), RecordError> {
+    let by_exec = plan.subject == Subject::Command && plan.delay.is_none();
+    if !by_exec && plan.delay.is_none() {
+        session.enable()?;
+    } else {
+        session.enable_outputs()?;
+    }
+    if let Some(child) = child {
+        child.start()?;
+    }
+    if let Some(delay) = plan.delay {
+        let until = Instant::now() + delay;
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(10).min(until.saturating_duration_since(Instant::now())));
+        }
+        session.enable()?;
+    }
+    Ok(())
+}
+
+/// The part of a recording that grows.
+struct Live {
+    output: Output,
+    passes: Passes,
+    features: Features,
+    handlers: Vec<afterimage_perf_data::HandlerDesc>,
+    sideband: Layout,
+    started: Instant,
+}
+
+impl Live {
+    fn begin(plan: &Plan, facts: &Facts, session: &Session) -> Result<Live, RecordError> {
+        let Described { events, handlers, count_targets } = finish::describe(session, plan);
+        let features = finish::features_before(plan, &session.sampling.specs, facts);
+        let output = Output::create(&plan.destination, &events, &features, &handlers)?;
+        let sideband = Layout::new(session.sideband.attr(), Endian::NATIVE);
+        let passes = Passes::new(events, sideband, count_targets);
+        Ok(Live { output, passes, features, handlers, sideband, started: Instant::now() })
+    }
+
+    /// Writes what was there before: kernel, programs, processes.
+    fn scan(&mut self, target: &Target, session: &mut Session) -> Result<(), RecordError> {
+        let mut records = Vec::new();
+        let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+        synth::kernel::append(&self.sideband, KernelText::find(&kallsyms), &mut records)?;
+        if session.sideband.all_cpus {
+            let programs = by_id::programs();
+            synth::bpf::append(&self.sideband, &programs, &mut records)?;
+            (self.features.bpf_progs, self.features.bpf_btfs) = finish::programs(&programs);
+        }
+        let mut scanner = Scanner::new(Path::new("/proc"));
+        match target {
+            Target::Cpus(_) => scanner.all(&self.sideband, &mut records)?,
+            Target::Tasks { tids, .. } => scanner.these(&self.sideband, &procfs::processes_of(tids), &mut records)?,
+            Target::Command { pid, .. } => scanner.these(&self.sideband, &[*pid], &mut records)?,
+        };
+        let mut rest = records.as_slice();
+        while let Some((record, tail)) = split_record(rest) {
+            learn_build_id(&self.sideband, record, &mut self.passes.build_ids);
+            rest = tail;
+        }
+        self.output.records(&records)?;
+        self.output.end_of_scan(&tallies::so_far(session))
+    }
+
+    /// Passes until something ends the recording; then sampling is stopped and the last pass is made.
+    fn follow(
+        &mut self,
+        plan: &Plan,
+        session: &mut Session,
+        waiter: &mut Waiter,
+        child: &mut Option<Child>,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Ended>, RecordError> {
+        self.started = Instant::now();
+        let mut ended = None;
+        loop {
+            let left = plan.duration.map(|d| d.saturating_sub(self.started.elapsed()));
+            let over = waiter.wait(session, left, stop).map_err(RecordError::system("poll"))?;
+            if let Some(child) = child.as_mut() {
+                ended = child.try_wait().map_err(RecordError::system("wait for the command"))?;
+            }
+            let time_over = left.is_some_and(|left| left.is_zero());
+            if ended.is_some() || over || time_over || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            self.passes.run(session, &mut self.output)?;
+            observer.progress(&self.progress(session));
+        }
+        session.disable()?;
+        if let (Some(child), None) = (child.as_mut(), ended) {
+            ended = end_child(child, stop)?;
+        }
+        self.passes.run(session, &mut self.output)?;
+        observer.progress(&self.progress(session));
+        Ok(ended)
+    }
+
+    fn progress(&self, session: &Session) -> Progress {
+        let total = tallies::so_far(session).total();
+        Progress {
+            elapsed: self.started.elapsed(),
+            samples: total.handled.unwrap_or(total.chained),
+            lost: total.ring.lost + total.handler_ring.lost + total.map.lost.total(),
+            bytes: self.output.bytes(),
+        }
+    }
+
+    /// The final tally, features and private section.
+    fn end(self, session: Session, ended: Option<Ended>) -> Result<Outcome, RecordError> {
+        let Live { output, passes, mut features, handlers, .. } = self;
+        let lost = KernelLost::read(&session);
+        let (tally, mut problems) = tallies::complete(&session, &lost);
+        problems.extend(passes.damage.iter().map(ToString::to_string));
+        if session.book.sideband_lost > 0 {
+            let n = session.book.sideband_lost;
+            problems.push(format!("{n} records about processes and kernel text were lost: some names may be missing"));
+        }
+        if session.book.strangers > 0 {
+            problems.push(format!("{} samples carry ids of no event of ours", session.book.strangers));
+        }
+        features.build_ids = finish::build_ids(&passes.build_ids);
+        features.sample_time = passes.span;
+        features.private = Some(Private {
+            tally: Some(tally.clone()),
+            handlers,
+            true_counts: passes.true_counts_found(),
+            other: Vec::new(),
+        });
+        // The programs and rings are gone before the file is closed: what is slow to free does not delay the reader.
+        drop(session);
+        let bytes = output.finish(&features)?;
+        Ok(Outcome { tally, bytes, ended, problems })
+    }
+}
+
+/// The time is over, or the user wants to stop: the command ends too, as perf does it.
+fn end_child(child: &mut Child, stop: &AtomicBool) -> Result<Option<Ended>, RecordError> {
+    child.signal(rustix::process::Signal::TERM).map_err(RecordError::system("end of the command"))?;
+    let ended = child.wait().map_err(RecordError::system("wait for the command"))?;
+    // When the duration ended it, that is not the command's own failure.
+    Ok(stop.load(Ordering::Relaxed).then_some(ended))
+}
+
+fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let size = u16::from_ne_bytes(*bytes.get(6..8)?.first_chunk::<2>()?);
+    bytes.split_at_checked(usize::from(size)).filter(|(record, _)| !record.is_empty())
+}

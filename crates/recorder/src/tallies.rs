@@ -1,0 +1,156 @@
+//! From the books, the programs' counters and the kernel's own count of losses to the tally.
+
+use afterimage_handler::Counters;
+use afterimage_perf_data::tally::{EventTally, Flow, MapFlow, MapLost, RecordingTally, Tally, ThrottleTally};
+
+use crate::book::Row;
+use crate::session::Session;
+
+/// What the kernel counted as lost, by event and CPU: the sum over the tasks that were sampled there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KernelLost {
+    rows: Vec<(usize, u32, u64)>,
+}
+
+impl KernelLost {
+    /// Reads every sampling event. Final once they are disabled.
+    pub(crate) fn read(session: &Session) -> KernelLost {
+        let rows = session.sampling.events.iter().filter_map(|event| {
+            let lost = event.read().ok()?.lost?;
+            Some((event.spec, u32::try_from(event.cpu).ok()?, lost))
+        });
+        KernelLost { rows: rows.collect() }
+    }
+
+    /// `None` where the kernel does not count (before Linux 6.0).
+    fn of(&self, event: usize, cpu: u32) -> Option<u64> {
+        let mut found = self.rows.iter().filter(|(e, c, _)| (*e, *c) == (event, cpu)).peekable();
+        found.peek()?;
+        Some(found.map(|(_, _, lost)| lost).sum())
+    }
+}
+
+/// The tally to the last pass, while sampling goes on: what is still in the rings is in no line of it.
+pub(crate) fn so_far(session: &Session) -> RecordingTally {
+    build(session, false, |row, _, _| row.lost_records)
+}
+
+/// The tally of a recording that has ended, and what in it does not add up.
+pub(crate) fn complete(session: &Session, lost: &KernelLost) -> (RecordingTally, Vec<String>) {
+    let tally = build(session, true, |row, event, cpu| lost.of(event, cpu).unwrap_or(row.lost_records));
+    let mut problems: Vec<String> = tally.events.iter().filter_map(|event| event.check().err()).collect();
+    for (index, event) in tally.events.iter().enumerate() {
+        for (cpu, row) in &event.per_cpu {
+            if let Some(lost) = lost.of(index, *cpu).filter(|lost| *lost < row.ring.lost) {
+                let (name, missing) = (&event.name, row.ring.lost);
+                problems
+                    .push(format!("{name}, CPU {cpu}: {missing} samples did not arrive, the kernel lost only {lost}"));
+            }
+        }
+    }
+    let problems = problems.into_iter().map(|p| format!("the tally does not add up: {p}")).collect();
+    (tally, problems)
+}
+
+fn build(session: &Session, complete: bool, lost: impl Fn(&Row, usize, u32) -> u64) -> RecordingTally {
+    let events = session.sampling.specs.iter().enumerate().map(|(event, spec)| {
+        let rows = session.cpus.iter().map(|&cpu| {
+            let row = session.book.row(event, cpu);
+            let lost = lost(&row, event, cpu);
+            let stub = session.stubs.get(event).copied().flatten();
+            let tally = match session.handlers.as_ref().zip(stub) {
+                Some((handlers, stub)) => with_program(&row, lost, &handlers.counters(stub, cpu), complete),
+                None => without_program(&row, lost),
+            };
+            (cpu, tally)
+        });
+        EventTally::new(spec.name.clone(), rows.collect())
+    });
+    RecordingTally { events: events.collect(), complete }
+}
+
+fn throttle(row: &Row) -> ThrottleTally {
+    ThrottleTally { episodes: row.throttles, ns: row.throttled_ns }
+}
+
+/// Without a program only the ring is known.
+fn without_program(row: &Row, lost: u64) -> Tally {
+    Tally {
+        chained: row.delivered + lost,
+        ring: Flow { delivered: row.delivered, lost },
+        throttle: throttle(row),
+        ..Tally::default()
+    }
+}
+
+/// With a program its counters say what should have arrived; what did not is lost.
+///
+/// While sampling goes on, samples that the program has seen may still be in the ring: then what arrived and what LOST
+/// records said is all that can be claimed of the outputs.
+fn with_program(row: &Row, kernel_lost: u64, c: &Counters, complete: bool) -> Tally {
+    let table_lost = c.lost_full + c.lost_collision;
+    let (chained, emitted, counted) = if complete {
+        (c.chained, c.emitted, c.stored + table_lost)
+    } else {
+        (row.delivered + kernel_lost, row.handler_delivered + c.emit_lost, row.stored + table_lost)
+    };
+    let ring_lost = chained.saturating_sub(row.delivered);
+    let seen = c.filtered + c.dropped + c.passed;
+    Tally {
+        handled: Some(if complete { c.handled } else { seen }),
+        filtered: Some(c.filtered),
+        dropped: Some(c.dropped),
+        passed: Some(c.passed),
+        chained,
+        emitted,
+        counted,
+        ring: Flow { delivered: row.delivered, lost: ring_lost },
+        handler_ring: Flow { delivered: row.handler_delivered, lost: c.emit_lost },
+        map: MapFlow {
+            stored: row.stored,
+            lost: MapLost { full: c.lost_full, collision: c.lost_collision, ..MapLost::default() },
+        },
+        stack_failed: c.stack_failed,
+        nonsample_lost: kernel_lost.saturating_sub(ring_lost),
+        throttle: throttle(row),
+        ..Tally::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters() -> Counters {
+        Counters { handled: 100, filtered: 10, dropped: 5, passed: 85, chained: 85, ..Counters::default() }
+    }
+
+    #[test]
+    fn what_did_not_arrive_is_lost() {
+        let row = Row { delivered: 80, ..Row::default() };
+        let tally = with_program(&row, 6, &counters(), true);
+        assert_eq!((tally.ring.lost, tally.nonsample_lost), (5, 1));
+        assert_eq!(tally.check(), Ok(()));
+    }
+
+    #[test]
+    fn too_many_delivered_does_not_add_up() {
+        let row = Row { delivered: 86, ..Row::default() };
+        assert!(with_program(&row, 0, &counters(), true).check().is_err());
+    }
+
+    #[test]
+    fn in_flight_is_not_lost() {
+        let row = Row { delivered: 70, lost_records: 2, ..Row::default() };
+        let tally = with_program(&row, 2, &counters(), false);
+        assert_eq!((tally.ring.lost, tally.chained), (2, 72));
+        assert_eq!(tally.check(), Ok(()));
+    }
+
+    #[test]
+    fn without_a_program_only_the_ring_is_known() {
+        let tally = without_program(&Row { delivered: 7, ..Row::default() }, 3);
+        assert_eq!((tally.handled, tally.chained, tally.ring.lost), (None, 10, 3));
+        assert_eq!(tally.check(), Ok(()));
+    }
+}

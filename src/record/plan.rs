@@ -1,0 +1,190 @@
+//! From the options to a plan: everything is decided before anything is opened.
+
+use std::path::Path;
+use std::time::Duration;
+
+use afterimage_handler::Builtin;
+use afterimage_perf_event::config::Rate;
+use afterimage_perf_event::facts::{Facts, parse_cpu_list};
+use afterimage_perf_event::spec;
+use afterimage_recorder::{Destination, Plan, Subject};
+
+use super::args::RecordArgs;
+use crate::exit::{Problem, not_yet};
+
+/// Data pages of a ring unless told otherwise: 512 KiB.
+const PAGES: usize = 128;
+
+/// Turns the options into a plan.
+pub(crate) fn plan(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Plan> {
+    if let Some(option) = args.later.first() {
+        return Err(not_yet(option));
+    }
+    let handler = args.handler.as_deref().map(handler).transpose()?;
+    let events = events(args, facts)?;
+    Ok(Plan {
+        events,
+        rate: rate(args, facts)?,
+        subject: subject(args)?,
+        command: args.command.clone(),
+        inherit: !args.no_inherit,
+        callchain: callchain(args)?,
+        pages: args.mmap_pages.as_deref().map_or(Ok(PAGES), pages)?,
+        destination: destination(&args.output),
+        duration: args.duration.map(duration).transpose()?,
+        delay: args.delay.map(Duration::from_millis),
+        handler,
+        chain: args.chain,
+        command_line: command_line(),
+    })
+}
+
+fn usage(text: impl Into<String>) -> anyhow::Error {
+    Problem::usage(text).into()
+}
+
+fn handler(name: &str) -> anyhow::Result<Builtin> {
+    if name.contains('/') || name.contains(".o") {
+        return Err(not_yet("--handler FILE"));
+    }
+    name.parse().map_err(|_| {
+        let problem = Problem::usage(format!("--handler {name}: no such handler"));
+        problem.hint("built in are none, emit and count").into()
+    })
+}
+
+fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpec>> {
+    if args.events.is_empty() {
+        return spec::parse("cycles", facts).map_err(|e| usage(e.to_string()));
+    }
+    spec::parse_all(&args.events, facts).map_err(|error| usage(format!("-e: {error}")))
+}
+
+fn rate(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Option<Rate>> {
+    if let Some(count) = args.count {
+        return if count == 0 {
+            Err(usage("-c: a period of 0 samples nothing"))
+        } else {
+            Ok(Some(Rate::Period(count)))
+        };
+    }
+    let Some(freq) = &args.freq else { return Ok(None) };
+    let limit = facts.max_sample_rate();
+    let freq = match (freq.as_str(), limit) {
+        ("max", Some(limit)) => limit,
+        ("max", None) => return Err(usage("-F max: the kernel does not say what that is")),
+        (text, _) => text.parse().map_err(|_| usage(format!("-F {text}: not a number of samples a second")))?,
+    };
+    match limit {
+        _ if freq == 0 => Err(usage("-F: 0 samples a second are none")),
+        Some(limit) if freq > limit => {
+            let problem = Problem::usage(format!("-F {freq}: the kernel allows {limit} samples a second"));
+            Err(problem.hint("raise kernel.perf_event_max_sample_rate with sysctl, or take -F max").into())
+        }
+        _ => Ok(Some(Rate::Freq(freq))),
+    }
+}
+
+fn subject(args: &RecordArgs) -> anyhow::Result<Subject> {
+    let given = [args.all_cpus || args.cpus.is_some(), args.pids.is_some(), args.tids.is_some()];
+    if given.iter().filter(|g| **g).count() > 1 {
+        return Err(usage("-a or -C, -p and -t exclude each other"));
+    }
+    Ok(match (&args.cpus, &args.pids, &args.tids) {
+        (Some(list), _, _) => {
+            let cpus = parse_cpu_list(list).filter(|cpus| !cpus.is_empty());
+            Subject::Cpus(cpus.ok_or_else(|| usage(format!("-C {list}: not a list of CPUs such as 0,2-3")))?)
+        }
+        (_, Some(list), _) => Subject::Processes(ids("-p", list)?),
+        (_, _, Some(list)) => Subject::Threads(ids("-t", list)?),
+        _ if args.all_cpus || args.command.is_empty() => Subject::AllCpus,
+        _ => Subject::Command,
+    })
+}
+
+/// A list of ids, apart by commas or spaces.
+fn ids(option: &str, list: &str) -> anyhow::Result<Vec<u32>> {
+    let words = list.split([',', ' ']).filter(|word| !word.is_empty());
+    let ids: Result<Vec<u32>, _> = words.map(str::parse).collect();
+    match ids {
+        Ok(ids) if !ids.is_empty() && !ids.contains(&0) => Ok(ids),
+        _ => Err(usage(format!("{option} {list}: not a list of ids"))),
+    }
+}
+
+fn callchain(args: &RecordArgs) -> anyhow::Result<bool> {
+    match args.call_graph.as_deref() {
+        None => Ok(args.callchain),
+        Some("fp") => Ok(true),
+        Some("no") => Ok(false),
+        Some(mode) if mode.starts_with("dwarf") || mode == "lbr" || mode == "unwind" => {
+            Err(not_yet(&format!("--call-graph {mode}")))
+        }
+        Some(mode) => Err(usage(format!("--call-graph {mode}: not a way to take call chains (fp)"))),
+    }
+}
+
+/// Pages of a ring: a number of pages or a size with a unit, rounded up to a power of two as perf does.
+fn pages(text: &str) -> anyhow::Result<usize> {
+    let bad = || usage(format!("-m {text}: not a size in pages or with a unit B, K, M or G"));
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: usize = digits.parse().map_err(|_| bad())?;
+    let unit: usize = match &text[digits.len()..] {
+        "" => 0,
+        "B" | "b" => 1,
+        "K" | "k" | "KB" => 1 << 10,
+        "M" | "m" | "MB" => 1 << 20,
+        "G" | "g" | "GB" => 1 << 30,
+        _ => return Err(bad()),
+    };
+    let pages = match unit {
+        0 => Some(number),
+        _ => number.checked_mul(unit).map(|bytes| bytes.div_ceil(rustix::param::page_size())),
+    };
+    pages.filter(|&n| n > 0 && n <= 1 << 20).and_then(usize::checked_next_power_of_two).ok_or_else(bad)
+}
+
+fn destination(path: &Path) -> Destination {
+    if path == Path::new("-") { Destination::Pipe } else { Destination::File(path.to_owned()) }
+}
+
+fn duration(seconds: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| usage(format!("--duration {seconds}: not a time")))
+}
+
+fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_rings() {
+        assert_eq!(pages("1").unwrap(), 1);
+        assert_eq!(pages("100").unwrap(), 128);
+        assert_eq!(pages("1M").unwrap() * rustix::param::page_size(), 1 << 20);
+        for bad in ["0", "x", "", "1Q", "-1", "99999999999999999999", "2000000"] {
+            assert!(pages(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_of_ids() {
+        assert_eq!(ids("-p", "1, 2 3").unwrap(), [1, 2, 3]);
+        for bad in ["", "0", "1,x", "-4"] {
+            assert!(ids("-p", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_no_builtin() {
+        assert_eq!(handler("count").unwrap(), Builtin::Count);
+        assert!(handler("counts").is_err());
+        assert!(handler("./count.o").unwrap_err().to_string().contains("not supported yet"));
+    }
+}
