@@ -16,6 +16,7 @@ mod libbpf_log;
 mod load;
 mod mapping;
 mod options;
+pub mod probe;
 mod table;
 
 pub use error::{Error, ErrorKind, Result};

@@ -4,6 +4,7 @@
 
 mod count;
 mod exact;
+mod probe;
 mod rings;
 mod stub;
 mod support;
