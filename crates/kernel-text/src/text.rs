@@ -74,11 +74,7 @@ impl TextKind {
     pub fn is_bpf(self) -> bool {
         matches!(
             self,
-            TextKind::Program
-                | TextKind::Trampoline
-                | TextKind::Dispatcher
-                | TextKind::StructOps
-                | TextKind::OtherBpf
+            TextKind::Program | TextKind::Trampoline | TextKind::Dispatcher | TextKind::StructOps | TextKind::OtherBpf
         )
     }
 

@@ -185,9 +185,9 @@ impl Timeline {
     }
 
     fn is_same(&self, text: TextId, change: &KsymChange<'_>) -> bool {
-        self.texts.get(text.index()).is_some_and(|text| {
-            text.len == change.len && text.name.as_bytes() == until_nul(change.name)
-        })
+        self.texts
+            .get(text.index())
+            .is_some_and(|text| text.len == change.len && text.name.as_bytes() == until_nul(change.name))
     }
 
     fn add(&mut self, change: &KsymChange<'_>, born: u64, gone: Option<u64>) -> TextId {

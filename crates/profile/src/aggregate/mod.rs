@@ -47,11 +47,7 @@ impl Default for AggregateOptions {
 }
 
 /// Replays a recording into a profile and names everything in it.
-pub fn aggregate<'f>(
-    reader: &'f FileReader<'f>,
-    options: &AggregateOptions,
-    resolver: &mut Resolver,
-) -> Profile {
+pub fn aggregate<'f>(reader: &'f FileReader<'f>, options: &AggregateOptions, resolver: &mut Resolver) -> Profile {
     let mut collector = Collector::new(reader.events().len(), options);
     let replayed = replay(reader, &options.replay, &mut collector);
     Profile::new(reader, options, collector, replayed, resolver)

@@ -82,8 +82,7 @@ struct Run<'f> {
 
 impl<'f> Run<'f> {
     fn new(reader: &'f FileReader<'f>, options: &ReplayOptions) -> Run<'f> {
-        let shapes: Vec<Shape> =
-            reader.events().iter().map(|event| Shape::new(&event.attr, reader.endian())).collect();
+        let shapes: Vec<Shape> = reader.events().iter().map(|event| Shape::new(&event.attr, reader.endian())).collect();
         let targets = Targets::new(reader.events(), reader.private());
         Run {
             reader,
@@ -131,11 +130,7 @@ impl<'f> Run<'f> {
             Some(shape) => shape,
             None => self.shapes.get(self.reader.event_for(raw).unwrap_or(0))?,
         };
-        if raw.header.kind == kind::SAMPLE {
-            shape.time_of_sample(raw.bytes)
-        } else {
-            shape.time_of_other(raw.bytes)
-        }
+        if raw.header.kind == kind::SAMPLE { shape.time_of_sample(raw.bytes) } else { shape.time_of_other(raw.bytes) }
     }
 
     fn hand_out<S: Sink<'f>>(&mut self, entries: &[Entry], sink: &mut S) {

@@ -18,9 +18,10 @@ pub(crate) struct KernelNames {
 
 /// The kernel's build ID as the recording has it.
 pub(crate) fn recorded_build_id(features: &Features, map: Option<&KernelMap>) -> Option<BuildId> {
-    let listed = features.build_ids.iter().find(|entry| {
-        entry.cpumode == cpumode::KERNEL && entry.pid == -1 && entry.filename.starts_with(KERNEL)
-    });
+    let listed = features
+        .build_ids
+        .iter()
+        .find(|entry| entry.cpumode == cpumode::KERNEL && entry.pid == -1 && entry.filename.starts_with(KERNEL));
     listed.map(|entry| entry.build_id).or(map?.build_id).filter(|id| !id.is_empty())
 }
 

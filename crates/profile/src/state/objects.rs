@@ -57,13 +57,7 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// The object of a mapping at `live`, and what to add to an address to get the address in the object.
-    pub(crate) fn of_mapping(
-        &mut self,
-        path: &[u8],
-        file: Option<FileId>,
-        pgoff: u64,
-        live: Live,
-    ) -> (ObjectId, u64) {
+    pub(crate) fn of_mapping(&mut self, path: &[u8], file: Option<FileId>, pgoff: u64, live: Live) -> (ObjectId, u64) {
         let kind = classify(path);
         let delta = match kind {
             PathKind::Anonymous | PathKind::Special => 0,

@@ -1,0 +1,156 @@
+//! perf as the judge: the rows of a real recording are those of `perf report`, sample counts are those of `perf script`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use afterimage_perf_data::FileReader;
+use afterimage_profile::{AggregateOptions, Key, Profile, ResolveOptions, Resolver, aggregate};
+use afterimage_testkit::{Need, has, workload};
+
+/// Percentages of rows that look the same, by event, name of the thread, object and symbol.
+type Rows = BTreeMap<[String; 4], Vec<f64>>;
+
+fn perf(args: &[&str], file: &Path) -> String {
+    let output = Command::new("perf").args(args).arg("-i").arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn rows_of_perf(file: &Path) -> Rows {
+    let fields = ["-F", "overhead,comm,dso,sym", "-t", "\t"];
+    let text =
+        perf(&[&["report", "--stdio", "-g", "none", "--no-children", "--no-inline"][..], &fields].concat(), file);
+    let mut rows = Rows::new();
+    let mut event = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# Samples: ") {
+            event = rest.split('\'').nth(1).unwrap().to_owned();
+        }
+        if line.starts_with('#') || line.trim().is_empty() {
+            continue;
+        }
+        let mut fields = line.splitn(4, '\t');
+        let percent: f64 = fields.next().unwrap().trim().trim_end_matches('%').parse().unwrap();
+        let mut name = || fields.next().unwrap().trim().to_owned();
+        let key = [event.clone(), name(), name(), name()];
+        rows.entry(key).or_default().push(percent);
+    }
+    rows
+}
+
+fn rows_of(profile: &Profile) -> Rows {
+    let mut rows = Rows::new();
+    for (index, event) in profile.events.iter().enumerate() {
+        for row in profile.rows(index) {
+            let [Key::Comm(comm), Key::Dso(dso), Key::Sym(frame)] = &row.keys[..] else { panic!("{:?}", row.keys) };
+            let symbol = format!("[{}] {}", frame.level(), frame.name());
+            let key = [event.name.to_string(), comm.to_string(), dso.short.clone(), symbol];
+            rows.entry(key).or_default().push(profile.percent(index, row.own.period));
+        }
+    }
+    rows
+}
+
+/// The rows that differ by more than rounding, as text.
+fn differences(ours: &Rows, perfs: &Rows, of_interest: impl Fn(&[String; 4]) -> bool) -> Vec<String> {
+    let mut keys: Vec<_> = ours.keys().chain(perfs.keys()).filter(|key| of_interest(key)).collect();
+    keys.sort();
+    keys.dedup();
+    let mut different = Vec::new();
+    for key in keys {
+        let sorted = |rows: &Rows| {
+            let mut values = rows.get(key).cloned().unwrap_or_default();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let (ours, perfs) = (sorted(ours), sorted(perfs));
+        let equal = ours.len() == perfs.len() && ours.iter().zip(&perfs).all(|(a, b)| (a - b).abs() < 0.0051);
+        if !equal {
+            different.push(format!("{key:?}: ours {ours:?}, perf {perfs:?}"));
+        }
+    }
+    different
+}
+
+struct Recorded {
+    _folder: tempfile::TempDir,
+    file: std::path::PathBuf,
+    profile: Profile,
+}
+
+fn record(args: &[&str], options: &AggregateOptions) -> Recorded {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let split = workload::build().split;
+    let mut command = Command::new("perf");
+    command.args(["record", "-q", "-o"]).arg(&file).args(args).arg("--").arg(split).arg("2");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let profile = aggregated(&file, options);
+    Recorded { _folder: folder, file, profile }
+}
+
+fn aggregated(file: &Path, options: &AggregateOptions) -> Profile {
+    let bytes = std::fs::read(file).unwrap();
+    let reader = FileReader::open(&bytes).unwrap();
+    let mut resolver = Resolver::new(&reader, ResolveOptions::default());
+    aggregate(&reader, options, &mut resolver)
+}
+
+fn sample_counts(file: &Path) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for line in perf(&["script", "-F", "event", "--no-inline"], file).lines().filter(|line| !line.trim().is_empty()) {
+        *counts.entry(line.trim().trim_end_matches(':').to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn counts_of(profile: &Profile) -> BTreeMap<String, u64> {
+    profile.events.iter().map(|event| (event.name.to_string(), event.total.samples)).collect()
+}
+
+#[test]
+fn a_command_with_threads_children_and_an_exec() {
+    if !has("a_command_with_threads_children_and_an_exec", &[Need::Root, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let with_stacks = AggregateOptions { chains: true, ..AggregateOptions::default() };
+    let recorded = record(&["-e", "cpu-clock", "-F", "4999", "-g"], &with_stacks);
+    let ours = rows_of(&recorded.profile);
+    assert!(ours.len() > 10, "{ours:?}");
+    assert_eq!(differences(&ours, &rows_of_perf(&recorded.file), |_| true), Vec::<String>::new());
+    assert_eq!(counts_of(&recorded.profile), sample_counts(&recorded.file));
+    assert_eq!(recorded.profile.stats.late, 0);
+    // Stacks are not needed for rows, and do not change them.
+    let plain = aggregated(&recorded.file, &AggregateOptions::default());
+    assert_eq!(rows_of(&plain), ours);
+}
+
+#[test]
+fn several_events() {
+    if !has("several_events", &[Need::Root, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let recorded = record(&["-e", "cpu-clock,page-faults:u,context-switches"], &AggregateOptions::default());
+    let ours = rows_of(&recorded.profile);
+    assert_eq!(differences(&ours, &rows_of_perf(&recorded.file), |_| true), Vec::<String>::new());
+    let counts = sample_counts(&recorded.file);
+    let mut ours = counts_of(&recorded.profile);
+    ours.retain(|_, samples| *samples != 0);
+    assert_eq!(ours, counts);
+    assert!(counts.len() >= 2, "{counts:?}");
+}
+
+#[test]
+fn the_whole_machine() {
+    if !has("the_whole_machine", &[Need::Root, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let recorded = record(&["-a", "-e", "cpu-clock", "-F", "1999", "-g"], &AggregateOptions::default());
+    assert_eq!(counts_of(&recorded.profile), sample_counts(&recorded.file));
+    // Other programs on the machine may be replaced while the two look at them, and their names demangled differently.
+    let known = |key: &[String; 4]| key[3].starts_with("[k]") || key[1].starts_with("split");
+    assert_eq!(differences(&rows_of(&recorded.profile), &rows_of_perf(&recorded.file), known), Vec::<String>::new());
+}

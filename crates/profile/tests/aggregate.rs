@@ -1,0 +1,235 @@
+//! Rows, trees and stacks of small recordings.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use afterimage_perf_data::{FileReader, HandlerDesc, Private, TrueCounts, context};
+use afterimage_profile::{
+    AggregateOptions, Key, Node, Order, Profile, Reason, ResolveOptions, Resolver, SortKey, TallySource, aggregate,
+};
+use common::{Recording, attr, event};
+
+const KERNEL: u64 = 0xffff_ffff_8100_0000;
+const TEXT: u64 = 0xffff_ffff_c000_1000;
+/// Names for kernel addresses: three functions of 256 bytes.
+const KALLSYMS: &str = "ffffffff81000000 T _stext
+ffffffff81000000 T leaf
+ffffffff81000100 T middle
+ffffffff81000200 T root
+ffffffff81000300 T _etext
+";
+
+fn profile_of(bytes: &[u8], options: &AggregateOptions) -> Profile {
+    let reader = FileReader::open(bytes).unwrap();
+    let kallsyms = Some(KALLSYMS.as_bytes().to_vec());
+    let mut resolver = Resolver::new(&reader, ResolveOptions { kallsyms, finder: None });
+    aggregate(&reader, options, &mut resolver)
+}
+
+fn options(sort: &str) -> AggregateOptions {
+    let sort = sort.split(',').map(|key| key.parse().unwrap()).collect();
+    AggregateOptions { sort, chains: true, ..AggregateOptions::default() }
+}
+
+/// `own children keys…` of each row.
+fn rows(profile: &Profile) -> Vec<String> {
+    let mut all = Vec::new();
+    for row in profile.rows(0) {
+        let keys: Vec<String> = row
+            .keys
+            .iter()
+            .map(|key| match key {
+                Key::Comm(name) | Key::Event(name) | Key::Cgroup(name) => name.to_string(),
+                Key::Dso(dso) => dso.short.clone(),
+                Key::Sym(frame) => frame.name().into_owned(),
+                Key::Pid(id, name) | Key::Tid(id, name) => format!("{id}:{name}"),
+                Key::Cpu(cpu) => format!("{cpu:?}"),
+            })
+            .collect();
+        all.push(format!("{} {} {}", row.own.samples, row.children.samples, keys.join(" ")));
+    }
+    all
+}
+
+/// `name total own` of each node, deeper ones further in.
+fn tree(nodes: &[Node], depth: usize, out: &mut Vec<String>) {
+    for node in nodes {
+        out.push(format!("{}{} {} {}", " ".repeat(depth), node.frame.name(), node.total.samples, node.own.samples));
+        tree(&node.nodes, depth + 1, out);
+    }
+}
+
+/// A recursion: root → middle → middle → leaf, and root → leaf. Return addresses lie behind calls.
+fn recursion() -> Vec<u8> {
+    let mut r = Recording::new();
+    r.comm(0, 5, "kthread", false);
+    let (leaf, middle, root) = (KERNEL + 8, KERNEL + 0x120, KERNEL + 0x240);
+    for time in 1..=3 {
+        r.chain(time, 5, leaf, &[context::KERNEL, leaf, middle, middle + 4, root]);
+    }
+    r.chain(4, 5, leaf + 1, &[context::KERNEL, leaf + 1, root]);
+    r.finish()
+}
+
+#[test]
+fn a_symbol_counts_once_per_stack() {
+    let profile = profile_of(&recursion(), &AggregateOptions { children: true, ..options("sym") });
+    assert_eq!(rows(&profile), ["4 4 leaf", "0 4 root", "0 3 middle"]);
+    let without = profile_of(&recursion(), &options("comm,dso,sym"));
+    assert_eq!(rows(&without), ["4 4 kthread [kernel.kallsyms] leaf"]);
+    assert_eq!(without.percent(0, without.rows(0)[0].own.period), 100.0);
+}
+
+#[test]
+fn trees_go_both_ways() {
+    let profile = profile_of(&recursion(), &options("sym"));
+    let row = &profile.rows(0)[0];
+    let mut callers = Vec::new();
+    tree(&profile.tree(row, Order::Callee).nodes, 0, &mut callers);
+    assert_eq!(callers, ["leaf 4 0", " middle 3 0", "  middle 3 0", "   root 3 3", " root 1 1"]);
+    let mut down = Vec::new();
+    tree(&profile.tree(row, Order::Caller).nodes, 0, &mut down);
+    assert_eq!(down, ["root 4 0", " middle 3 0", "  middle 3 0", "   leaf 3 3", " leaf 1 1"]);
+    // A caller's tree ends with it.
+    let with_children = profile_of(&recursion(), &AggregateOptions { children: true, ..options("sym") });
+    let rows = with_children.rows(0);
+    let mut of_middle = Vec::new();
+    tree(&with_children.tree(&rows[2], Order::Caller).nodes, 0, &mut of_middle);
+    assert_eq!(of_middle, ["root 3 0", " middle 3 3"]);
+}
+
+#[test]
+fn stacks_begin_with_the_outermost_frame() {
+    let profile = profile_of(&recursion(), &options("sym"));
+    let stacks: Vec<String> = profile
+        .stacks(0)
+        .map(|stack| {
+            let names: Vec<_> = stack.frames.iter().map(|frame| frame.name().into_owned()).collect();
+            format!("{};{} {}", stack.comm, names.join(";"), stack.weight.samples)
+        })
+        .collect();
+    assert_eq!(stacks, ["kthread;root;middle;middle;leaf 3", "kthread;root;leaf 1"]);
+}
+
+#[test]
+fn a_return_address_belongs_to_the_call_before_it() {
+    let mut r = Recording::new();
+    // The call is the last instruction of `leaf`: the return address is the first byte of `middle`.
+    let ip = KERNEL + 0x210;
+    r.chain(1, 5, ip, &[context::KERNEL, ip, KERNEL + 0x100]);
+    let profile = profile_of(&r.finish(), &options("sym"));
+    let names: Vec<_> = profile.stacks(0).next().unwrap().frames.iter().map(|f| f.name().into_owned()).collect();
+    assert_eq!(names, ["leaf", "root"]);
+}
+
+#[test]
+fn one_raw_stack_has_two_meanings_when_text_came_between() {
+    let mut r = Recording::new();
+    r.ksymbol(1, TEXT, 64, "bpf_prog_a", false);
+    r.ksymbol(20, TEXT, 64, "bpf_prog_a", true);
+    r.ksymbol(20, TEXT, 64, "bpf_prog_b", false);
+    r.ksymbol(40, TEXT, 64, "bpf_prog_b", true);
+    let chain = [context::KERNEL, TEXT + 8, KERNEL + 0x220];
+    for time in [5, 6, 7, 25, 26, 45] {
+        r.chain(time, 5, TEXT + 8, &chain);
+    }
+    let bytes = r.finish();
+    let expected =
+        ["3 3 bpf_prog_a bpf_prog_a", "2 2 bpf_prog_b bpf_prog_b", "1 1 [kernel.kallsyms] 0xffffffffc0001008"];
+    for chains in [true, false] {
+        let profile = profile_of(&bytes, &AggregateOptions { chains, ..options("dso,sym") });
+        assert_eq!(rows(&profile), expected);
+        assert_eq!(profile.unresolved, [(Reason::NoKernelText, 1)]);
+    }
+}
+
+#[test]
+fn one_raw_stack_has_two_meanings_when_maps_changed() {
+    let mut r = Recording::new();
+    r.comm(0, 5, "a", false);
+    r.mmap(0, 5, 0x1000, 0x1000, 0, "/no/such/first");
+    let chain = [context::USER, 0x1010, 0x1020];
+    r.chain(10, 5, 0x1010, &chain);
+    r.mmap(11, 5, 0x1000, 0x1000, 0, "/no/such/second");
+    r.chain(12, 5, 0x1010, &chain);
+    // A new map elsewhere changes nothing.
+    r.mmap(13, 5, 0x8000, 0x1000, 0, "/no/such/third");
+    r.chain(14, 5, 0x1010, &chain);
+    let profile = profile_of(&r.finish(), &options("dso"));
+    assert_eq!(rows(&profile), ["2 2 second", "1 1 first"]);
+    assert_eq!(profile.unresolved, [(Reason::NoFile, 3)]);
+}
+
+#[test]
+fn keys_tell_rows_apart_only_when_asked_for() {
+    let mut r = Recording::new();
+    r.comm(0, 5, "a", false);
+    r.comm(0, 6, "b", false);
+    r.sample(1, 5, KERNEL);
+    r.sample(2, 6, KERNEL);
+    r.comm(3, 6, "renamed", false);
+    r.sample(4, 6, KERNEL);
+    let bytes = r.finish();
+    let of = |sort: &str| rows(&profile_of(&bytes, &AggregateOptions { chains: false, ..options(sort) }));
+    assert_eq!(of("sym"), ["3 3 leaf"]);
+    assert_eq!(of("comm"), ["1 1 a", "1 1 b", "1 1 renamed"]);
+    assert_eq!(of("pid"), ["2 2 6:renamed", "1 1 5:a"]);
+    assert_eq!(of("tid,sym"), ["2 2 6:renamed leaf", "1 1 5:a leaf"]);
+    assert_eq!(of("cpu,event"), ["3 3 Some(1) cpu-clock"]);
+    assert_eq!("x".parse::<SortKey>().unwrap_err().0, "x");
+}
+
+#[test]
+fn stacks_that_end_early_are_counted() {
+    let mut r = Recording::new();
+    r.chain(1, 5, 0x1000, &[context::USER, 0x1000]);
+    r.chain(2, 5, KERNEL, &[context::KERNEL, KERNEL, context::USER, 0x1000, 0x2000]);
+    r.chain(3, 5, KERNEL, &[context::KERNEL, KERNEL, context::USER, 0x1000, 0x2000, 0x3000]);
+    r.chain(4, 5, KERNEL, &[context::KERNEL, KERNEL, KERNEL + 1, KERNEL + 2, KERNEL + 3]);
+    r.sample(5, 5, 0x1000);
+    let profile = profile_of(&r.finish(), &options("sym"));
+    assert_eq!((profile.events[0].user_stacks, profile.events[0].short_user_stacks), (3, 2));
+}
+
+#[test]
+fn a_chain_without_its_kernel_part_gets_the_address_in_front() {
+    let mut r = Recording::new();
+    r.chain(1, 5, KERNEL, &[context::USER, 0x1000]);
+    let profile = profile_of(&r.finish(), &options("sym"));
+    let names: Vec<_> = profile.stacks(0).next().unwrap().frames.iter().map(|f| f.name().into_owned()).collect();
+    assert_eq!(names, ["0x0000000000001000", "leaf"]);
+}
+
+#[test]
+fn true_counts_weigh_and_a_second_event_stays_apart() {
+    let mut r = Recording::of(vec![event(attr(), 1, "cpu-clock"), event(attr(), 2, "whatever")]);
+    r.sample(1, 5, KERNEL);
+    r.chain_of(1, 2, 5, KERNEL, &[]);
+    r.chain_of(1, 3, 5, KERNEL + 0x100, &[]);
+    let handler =
+        HandlerDesc { event: 0, name: "count".into(), chain: true, output_event: Some(1), mechanism: String::new() };
+    let private = Private {
+        handlers: vec![handler],
+        true_counts: vec![TrueCounts { event: 1, counts: vec![7, 9] }],
+        ..Private::default()
+    };
+    let bytes = r.finish_with(&afterimage_perf_data::Features::default(), Some(&private));
+    let profile = profile_of(&bytes, &options("sym"));
+    let told: Vec<_> = profile.events.iter().map(|e| (&*e.name, e.total.samples, e.total.records)).collect();
+    assert_eq!(told, [("cpu-clock", 1, 1), ("cpu-clock/count", 16, 2)]);
+    assert_eq!(rows(&profile), ["1 1 leaf"]);
+}
+
+#[test]
+fn a_killed_recording_says_so_and_names_no_kernel() {
+    let mut r = Recording::new();
+    r.sample(1, 5, KERNEL);
+    let bytes = r.killed();
+    let reader = FileReader::open(&bytes).unwrap();
+    let mut resolver = Resolver::new(&reader, ResolveOptions::default());
+    let profile = aggregate(&reader, &AggregateOptions::default(), &mut resolver);
+    assert!(!profile.stats.finished);
+    assert_eq!(profile.unresolved, [(Reason::OtherKernel, 1)]);
+    assert_eq!(profile.tally_source, TallySource::Records);
+    assert_eq!(profile.tally.total().human(), "1 sample: 1 kept");
+}
