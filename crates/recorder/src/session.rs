@@ -204,6 +204,8 @@ fn open_outputs(
     let specs = sampling.specs.iter().zip(stubs).filter(|(_, stub)| stub.is_some()).map(|(spec, _)| {
         let mut output = EventSpec::bpf_output(&format!("{}/{}", spec.name, plan.builtin()));
         config.apply(&mut output);
+        // A program's records have no period; without the field readers weigh each as one.
+        output.attr.sample_type -= SampleType::PERIOD;
         output
     });
     let outputs =
