@@ -81,11 +81,14 @@ struct Recorded {
 }
 
 fn record(args: &[&str], options: &AggregateOptions) -> Recorded {
+    record_of(&workload::build().split, args, options)
+}
+
+fn record_of(program: &Path, args: &[&str], options: &AggregateOptions) -> Recorded {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
-    let split = workload::build().split;
     let mut command = Command::new("perf");
-    command.args(["record", "-q", "-o"]).arg(&file).args(args).arg("--").arg(split).arg("2");
+    command.args(["record", "-q", "-o"]).arg(&file).args(args).arg("--").arg(program).arg("2");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let profile = aggregated(&file, options);
@@ -153,4 +156,52 @@ fn the_whole_machine() {
     // Other programs on the machine may be replaced while the two look at them, and their names demangled differently.
     let known = |key: &[String; 4]| key[3].starts_with("[k]") || key[1].starts_with("split");
     assert_eq!(differences(&rows_of(&recorded.profile), &rows_of_perf(&recorded.file), known), Vec::<String>::new());
+}
+
+/// Makes code at run time, tells its name as JIT compilers do, and calls the vDSO; prints its pid.
+const JIT: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+    /* mov ecx, 2000000; dec ecx; jnz -4; ret */
+    static const unsigned char code[] = {0xb9, 0x80, 0x84, 0x1e, 0x00, 0xff, 0xc9, 0x75, 0xfc, 0xc3};
+    unsigned char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(page + 64, code, sizeof code);
+    mprotect(page, 4096, PROT_READ | PROT_EXEC);
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    FILE *map = fopen(path, "w");
+    fprintf(map, "%lx %lx made_at_run_time\n", (unsigned long)page + 64, (unsigned long)sizeof code);
+    fclose(map);
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        ((void (*)(void))(page + 64))();
+        for (int i = 0; i < 20000; i++) clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - start.tv_sec < 2);
+    return 0;
+}
+"#;
+
+#[test]
+fn code_made_at_run_time_and_the_vdso() {
+    if !has("code_made_at_run_time_and_the_vdso", &[Need::Root, Need::Perf, Need::Cc]) || !cfg!(target_arch = "x86_64")
+    {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("jit.c"), folder.path().join("jit"));
+    std::fs::write(&source, JIT).unwrap();
+    assert!(Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    let recorded = record_of(&program, &["-e", "cpu-clock", "-F", "4999"], &AggregateOptions::default());
+    let ours = rows_of(&recorded.profile);
+    let map = ours.keys().find_map(|key| Some(format!("/tmp/perf-{}.map", key[2].strip_prefix("[JIT] tid ")?)));
+    let perfs = rows_of_perf(&recorded.file);
+    std::fs::remove_file(map.unwrap()).unwrap();
+    assert!(ours.keys().any(|key| key[3] == "[.] made_at_run_time"), "{ours:?}");
+    assert!(ours.keys().any(|key| key[2] == "[vdso]" && !key[3].contains("0x")), "{ours:?}");
+    assert_eq!(differences(&ours, &perfs, |_| true), Vec::<String>::new());
 }

@@ -14,6 +14,10 @@ pub enum Order {
     Callee,
 }
 
+/// Deepest call tree: of longer stacks the outermost frames are left out, so that a tree can be walked by recursion. The
+/// kernel's own limit is 127 unless somebody raised it.
+const DEEPEST: usize = 1024;
+
 /// A call tree.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
@@ -59,6 +63,7 @@ impl Profile {
             if let (Some(start), false) = (of_row, is_own) {
                 path.drain(..start);
             }
+            path.truncate(DEEPEST);
             if order == Order::Caller {
                 path.reverse();
             }
@@ -86,7 +91,6 @@ impl Profile {
     }
 }
 
-/// As deep as a stack is, which a record's size limits to 8,190.
 fn finish(grown: &[Growing<'_>], level: &[usize]) -> Vec<Node> {
     let mut nodes: Vec<Node> = level
         .iter()

@@ -169,7 +169,7 @@ impl Resolver {
             Some(user) => user,
             none => {
                 let same = same_kernel(&self.features, state.kernel_map());
-                let finder = self.finder.take().unwrap_or_else(Finder::new);
+                let finder = self.finder.take().unwrap_or_default();
                 none.insert(UserNames::new(finder, &self.features, same))
             }
         };

@@ -156,9 +156,20 @@ impl UserNames {
 
     fn map_of(&mut self, object: &Object) -> Result<&PerfMap, Reason> {
         let pid = object.pid.filter(|_| self.here == Here::Yes).ok_or(Reason::Anonymous)?;
-        let map = self.maps.entry(pid).or_insert_with(|| PerfMap::of_process(&RealFiles, pid));
+        let map = self.maps.entry(pid).or_insert_with(|| match PerfMap::of_process(&RealFiles, pid) {
+            // The process is gone, or never wrote one where it lives; perf looks here alone.
+            Err(Reason::Anonymous) => PerfMap::left_behind(&RealFiles, pid, own_uid()),
+            found => found,
+        });
         map.as_ref().map_err(|reason| *reason)
     }
+}
+
+/// The user that we run as: the owner of /proc/self.
+fn own_uid() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    // Nobody's number where /proc cannot be read: then only root's files are believed.
+    std::fs::metadata("/proc/self").map_or(u32::MAX, |meta| meta.uid())
 }
 
 impl Here {
