@@ -3,11 +3,12 @@
 
 mod common;
 
-use afterimage_perf_data::{FileReader, HandlerDesc, Private, TrueCounts, context};
+use afterimage_perf_data::{AiHdr, EmitPayload, FileReader, HandlerDesc, Private, TrueCounts, context};
 use afterimage_profile::{
     AggregateOptions, Key, Node, Order, Profile, Reason, ResolveOptions, Resolver, SortKey, TallySource, aggregate,
 };
-use common::{Recording, attr, event};
+use common::{Recording, attr, bpf_output, event};
+use proptest::prelude::*;
 
 const KERNEL: u64 = 0xffff_ffff_8100_0000;
 const TEXT: u64 = 0xffff_ffff_c000_1000;
@@ -232,4 +233,62 @@ fn a_killed_recording_says_so_and_names_no_kernel() {
     assert_eq!(profile.unresolved, [(Reason::OtherKernel, 1)]);
     assert_eq!(profile.tally_source, TallySource::Records);
     assert_eq!(profile.tally.total().human(), "1 sample: 1 kept");
+}
+
+/// Something of everything.
+fn mixture() -> Vec<u8> {
+    let mut r = Recording::of(vec![event(attr(), 1, "cpu-clock"), event(bpf_output(), 2, "bpf-output")]);
+    r.comm(0, 5, "sh", false);
+    r.mmap(0, 5, 0x1000, 0x1000, 0, "/no/such/sh");
+    r.mmap(0, 5, 0x4000, 0x1000, 0, "//anon");
+    r.mmap(0, 5, 0x6000, 0x1000, 0, "[vdso]");
+    r.ksymbol(3, TEXT, 64, "bpf_prog_a", false);
+    r.chain(10, 5, 0x1010, &[context::USER, 0x1010, 0x4020, 0x6000]);
+    r.round();
+    r.fork(20, 5, 6);
+    r.chain(21, 6, TEXT + 4, &[context::KERNEL, TEXT + 4, KERNEL + 4, context::USER, 0x1010]);
+    let hdr = AiHdr { version: 1, kind: AiHdr::EMIT, cpu: 1, ip: 0x1000, ..AiHdr::default() };
+    let mut payload = Vec::new();
+    EmitPayload { hdr, pid: 7, tid: 8, period: 99, ..EmitPayload::default() }.encode(&mut payload);
+    r.raw(1, 22, &payload);
+    r.ksymbol(30, TEXT, 64, "bpf_prog_a", true);
+    let handler = HandlerDesc { event: 0, name: "emit".into(), output_event: Some(1), ..HandlerDesc::default() };
+    let private = Private {
+        handlers: vec![handler],
+        true_counts: vec![TrueCounts { event: 0, counts: vec![7, 9] }],
+        ..Private::default()
+    };
+    r.finish_with(&afterimage_perf_data::Features::default(), Some(&private))
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_make_a_profile_that_adds_up(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..30),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = mixture();
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        bytes.truncate(cut.index(2 * bytes.len()) + 1);
+        if FileReader::open(&bytes).is_err() {
+            return Ok(());
+        }
+        let profile = profile_of(&bytes, &AggregateOptions { children: true, ..options("comm,dso,sym,pid,tid,cpu,event,cgroup") });
+        for (index, event) in profile.events.iter().enumerate() {
+            let rows = profile.rows(index);
+            let own = rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.own.samples));
+            prop_assert_eq!(own, event.total.samples);
+            let stacks = profile.stacks(index).fold(0u64, |sum, stack| sum.saturating_add(stack.weight.samples));
+            prop_assert_eq!(stacks, event.total.samples);
+            for row in &rows {
+                prop_assert!(row.own.samples <= row.children.samples && row.children.samples <= event.total.samples);
+                let tree = profile.tree(row, Order::Caller);
+                let through = tree.nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.total.samples));
+                prop_assert_eq!(through, row.children.samples);
+            }
+        }
+    }
 }

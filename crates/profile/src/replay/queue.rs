@@ -33,6 +33,8 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Vec<Entry>,
+    /// Whether something came since `waiting` was last put in order.
+    unsorted: bool,
     newest: u64,
     limit: u64,
     /// Everything up to this time has been handed out.
@@ -44,7 +46,7 @@ pub(crate) struct Queue {
 impl Queue {
     /// A queue of at most `most` records; when it is full the older half goes, whatever the rounds say.
     pub(crate) fn new(most: usize) -> Queue {
-        Queue { waiting: Vec::new(), newest: 0, limit: 0, handed_out: 0, most: most.max(2), late: 0 }
+        Queue { waiting: Vec::new(), unsorted: false, newest: 0, limit: 0, handed_out: 0, most: most.max(2), late: 0 }
     }
 
     /// Takes a record in. True: the queue is full.
@@ -53,6 +55,7 @@ impl Queue {
         self.newest = self.newest.max(entry.time);
         self.late += u64::from(entry.time < self.handed_out);
         self.waiting.push(entry);
+        self.unsorted = true;
         self.waiting.len() >= self.most
     }
 
@@ -80,6 +83,9 @@ impl Queue {
     fn up_to(&mut self, limit: u64) -> Vec<Entry> {
         self.sort();
         let ready = self.waiting.partition_point(|entry| entry.time <= limit);
+        if ready == 0 {
+            return Vec::new();
+        }
         let later = self.waiting.split_off(ready);
         if let Some(last) = self.waiting.last() {
             self.handed_out = self.handed_out.max(last.time);
@@ -90,8 +96,9 @@ impl Queue {
     /// Stable: records of one time stay in the order of the file. The queue is made of a few sorted runs, which the
     /// sort finds and merges.
     fn sort(&mut self) {
-        if !self.waiting.is_sorted_by_key(|entry| entry.time) {
+        if self.unsorted && !self.waiting.is_sorted_by_key(|entry| entry.time) {
             self.waiting.sort_by_key(|entry| entry.time);
         }
+        self.unsorted = false;
     }
 }
