@@ -8,7 +8,7 @@ use crate::features::decode_one;
 use crate::record::Record;
 use crate::{
     AiHdr, Attr, AttrFlags, EmitPayload, Endian, Features, FileReader, Layout, Private, ReadFormat, Records,
-    SampleType, decode, journal, private,
+    SampleType, compressed, decode, journal, private,
 };
 
 /// Bytes at the start of the input of [`record_decode`] that make the layout; then come records.
@@ -83,6 +83,14 @@ pub fn container(data: &[u8]) {
         }
         return;
     }
+    // Small, so that the search spends its time on other things than memory.
+    if let Ok(Some(unpacked)) = compressed::unpack(data, 1 << 20) {
+        return file(&unpacked.bytes);
+    }
+    file(data);
+}
+
+fn file(data: &[u8]) {
     let Ok(file) = FileReader::open(data) else { return };
     for raw in file.records() {
         let Ok(raw) = raw else { break };

@@ -5,7 +5,7 @@
 //!
 //! - [`record`]: one record type per file, [`record::decode`] and [`record::Record::encode`].
 //! - [`attr`]: `struct perf_event_attr` and its bits.
-//! - [`reader`], [`writer`], [`pipe`]: the containers. [`features`]: what stands around the records.
+//! - [`reader`], [`writer`], [`pipe`], [`compressed`]: the containers. [`features`]: what stands around the records.
 //! - [`private`], [`journal`], [`tally`], [`handler_record`]: what the recordings of this profiler hold beyond perf's;
 //!   `docs/format.md` is their description.
 #![forbid(unsafe_code)]
@@ -13,6 +13,7 @@
 pub mod attr;
 mod build_id;
 mod bytes;
+pub mod compressed;
 pub mod context;
 mod endian;
 mod error;

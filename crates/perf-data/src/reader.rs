@@ -28,7 +28,8 @@ impl<'a> FileReader<'a> {
     /// Opens a recording in seekable or in pipe form.
     ///
     /// # Errors
-    /// When the header or the attrs make no sense, and for what is not supported yet: compressed records.
+    /// When the header or the attrs make no sense, and [`ErrorKind::Unsupported`] for a compressed recording, which
+    /// [`crate::compressed::unpack`] makes readable.
     pub fn open(file: &'a [u8]) -> Result<Self> {
         let header = FileHeader::decode(file)?;
         let mut this = Self {
@@ -161,14 +162,14 @@ impl<'a> FileReader<'a> {
         self.features.private.as_ref()
     }
 
-    /// Takes what a journal beside an unfinished recording holds as its private section. The journal's own damage is
-    /// put to the problems.
+    /// Takes what a journal beside an unfinished recording holds as its private section. Damage in the journal is put to
+    /// the problems, but for a last entry that is cut short: a killed recorder leaves that.
     ///
     /// # Errors
     /// When the bytes are no journal.
     pub fn use_journal(&mut self, bytes: &[u8]) -> Result<()> {
         let journal = journal::read(bytes)?;
-        self.problems.extend(journal.damage);
+        self.problems.extend(journal.damage.filter(|e| e.kind() != ErrorKind::Truncated));
         self.features.private = Some(journal.private);
         Ok(())
     }
@@ -302,10 +303,30 @@ impl<'a> Records<'a> {
         }
     }
 
-    fn fail(&mut self, e: Error) -> Option<Result<RawRecord<'a>>> {
+    fn fail<T>(&mut self, e: Error) -> Option<Result<T>> {
         self.data = &[];
         self.missing = false;
         Some(Err(e))
+    }
+
+    /// The next record, and its bytes with those that follow it.
+    #[inline]
+    pub(crate) fn next_whole(&mut self) -> Option<Result<(RawRecord<'a>, &'a [u8])>> {
+        if self.data.is_empty() {
+            if self.missing {
+                return self.fail(Error::at(ErrorKind::Truncated, "records", self.offset));
+            }
+            return None;
+        }
+        let before = self.data;
+        let raw = match RawRecord::parse(before, self.offset, self.endian) {
+            Ok(raw) => raw,
+            Err(e) => return self.fail(e),
+        };
+        match self.advance(&raw) {
+            Ok(()) => Some(Ok((raw, &before[..before.len() - self.data.len()]))),
+            Err(e) => self.fail(e),
+        }
     }
 }
 
@@ -314,20 +335,7 @@ impl<'a> Iterator for Records<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.data.is_empty() {
-            if self.missing {
-                return self.fail(Error::at(ErrorKind::Truncated, "records", self.offset));
-            }
-            return None;
-        }
-        let raw = match RawRecord::parse(self.data, self.offset, self.endian) {
-            Ok(raw) => raw,
-            Err(e) => return self.fail(e),
-        };
-        match self.advance(&raw) {
-            Ok(()) => Some(Ok(raw)),
-            Err(e) => self.fail(e),
-        }
+        self.next_whole().map(|r| r.map(|(raw, _)| raw))
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use afterimage_perf_data::compressed::unpack;
 use afterimage_perf_data::record::kind;
 use afterimage_perf_data::{ErrorKind, FileReader, Record};
 use afterimage_testkit::{Need, corpus, has};
@@ -39,10 +40,11 @@ const PIPES: [(&str, usize); 4] = [
     ("perf_data_converter/perf.data.piped.lost_samples-4.4", 191),
 ];
 
-const COMPRESSED: [&str; 3] = [
-    "linux-perf-data/fibo.compressed2.pipe.data",
-    "linux-perf-data/sleep.compressed.data",
-    "linux-perf-data/sleep.compressed.pipe.data",
+/// The first has records of type 83, which perf 6.12 does not read: its count is what was found here.
+const COMPRESSED: [(&str, usize); 3] = [
+    ("linux-perf-data/fibo.compressed2.pipe.data", 547),
+    ("linux-perf-data/sleep.compressed.data", 8),
+    ("linux-perf-data/sleep.compressed.pipe.data", 8),
 ];
 
 fn load(name: &str) -> Option<Vec<u8>> {
@@ -116,9 +118,22 @@ fn compressed() {
     if !has("compressed", &[Need::Corpus]) {
         return;
     }
-    for name in COMPRESSED {
+    for (name, samples) in COMPRESSED {
         let bytes = load(name).unwrap_or_else(|| panic!("{name} is missing"));
         let error = FileReader::open(&bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{name}");
+        let unpacked = unpack(&bytes, 100 << 20).unwrap().unwrap();
+        assert!(unpacked.damage.is_none(), "{name}: {:?}", unpacked.damage);
+        let kinds = read(name, &unpacked.bytes);
+        assert_eq!(kinds.get(&kind::SAMPLE).copied().unwrap_or(0), samples, "{name}");
+        assert!(unpack(&unpacked.bytes, 0).unwrap().is_none());
+        // Too little room, or a stream that is cut: what came before is kept, and the cause told.
+        let little = unpack(&bytes, 1000).unwrap().unwrap();
+        assert_eq!(little.damage.unwrap().kind(), ErrorKind::TooLong, "{name}");
+        for end in (bytes.len() / 2..bytes.len()).step_by(1999) {
+            if let Ok(Some(cut)) = unpack(&bytes[..end], 100 << 20) {
+                let _ = FileReader::open(&cut.bytes).map(|f| f.records().count());
+            }
+        }
     }
 }

@@ -9,9 +9,11 @@ use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
+
 use afterimage_perf_data::record::{
     Aux, BranchStack, Cgroup, Lost, Namespaces, Read, ReadValues, Record, Regs, Sample, StackUser, SwitchCpuWide,
-    TextPoke, Throttle,
+    TextPoke, Throttle, UserRecord, kind,
 };
 use afterimage_perf_data::{
     EmitPayload, Endian, EventTally, Features, FileWriter, Layout, PipeWriter, Private, RecordingTally, SampleType,
@@ -160,8 +162,37 @@ fn container_seeds() -> Vec<(String, Vec<u8>)> {
     journal.true_counts(0, &[1, 2, 3]).unwrap();
     journal.tally(&tally()).unwrap();
     journal.true_counts(0, &[4; 1000]).unwrap();
-    let all = [("file", file), ("unfinished", unfinished), ("pipe", pipe), ("journal", journal.into_inner())];
+    let all = [
+        ("file", file),
+        ("unfinished", unfinished),
+        ("pipe", pipe),
+        ("compressed", compressed(&records)),
+        ("journal", journal.into_inner()),
+    ];
     all.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
+}
+
+/// A stream with its records in one COMPRESSED record and one COMPRESSED2 record.
+fn compressed(records: &[u8]) -> Vec<u8> {
+    let mut zstd = zstd::stream::raw::Encoder::new(3).unwrap();
+    let mut pipe = PipeWriter::create(Vec::new(), &common::events(), &Features::default()).unwrap();
+    let (first, second) = records.split_at(101);
+    for (kind, chunk) in [(kind::COMPRESSED, first), (kind::COMPRESSED2, second)] {
+        let mut room = [0; 4096];
+        let mut out = OutBuffer::around(&mut room[..]);
+        zstd.run(&mut InBuffer::around(chunk), &mut out).unwrap();
+        zstd.flush(&mut out).unwrap();
+        let mut body = Vec::new();
+        if kind == kind::COMPRESSED2 {
+            body.extend_from_slice(&(out.pos() as u64).to_le_bytes());
+        }
+        body.extend_from_slice(out.as_slice());
+        let mut record = Vec::new();
+        let user = Record::User(UserRecord { kind, misc: 0, body: &body });
+        user.encode(&Layout::new(&common::events()[0].attr, Endian::Little), &mut record).unwrap();
+        pipe.write(&record).unwrap();
+    }
+    pipe.finish(&Features::default()).unwrap()
 }
 
 /// Each section with the byte that picks it before it, in both byte orders.
