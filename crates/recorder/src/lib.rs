@@ -5,6 +5,7 @@
 
 mod book;
 mod error;
+mod files;
 mod finish;
 mod host;
 mod output;

@@ -1,16 +1,13 @@
 //! One pass: drain every ring past its head at the start, drain the count tables, write, mark the end.
 
-use std::collections::HashMap;
-
 use afterimage_handler::CountEntry;
-use afterimage_perf_data::record::{FileId, Mmap2, cpumode, kind, misc};
-use afterimage_perf_data::{
-    BuildId, Callchain, Endian, EventDesc, Layout, RawRecord, Record, Sample, TrueCounts, decode,
-};
+use afterimage_perf_data::record::{cpumode, kind};
+use afterimage_perf_data::{Callchain, Endian, EventDesc, Layout, Record, Sample, TrueCounts};
 use afterimage_perf_event::ring::RingError;
 
 use crate::RecordError;
 use crate::book::RingOwner;
+use crate::files::MappedFiles;
 use crate::output::{Output, PassContent};
 use crate::session::Session;
 use crate::tallies;
@@ -18,12 +15,11 @@ use crate::tallies;
 /// What the passes of one recording carry from one to the next.
 pub(crate) struct Passes {
     events: Vec<EventDesc>,
-    sideband: Layout,
     /// Where the entries of each event's count table go.
     count_targets: Vec<Option<CountTarget>>,
     buffer: Vec<u8>,
-    /// Build IDs of mapped files, by path.
-    pub(crate) build_ids: HashMap<Vec<u8>, BuildId>,
+    /// Files that processes map.
+    pub(crate) files: MappedFiles,
     /// True counts of the whole recording, by event in the file.
     pub(crate) true_counts: Vec<(usize, Vec<u64>)>,
     /// Rings that did not make sense, each said once.
@@ -47,10 +43,9 @@ impl Passes {
     pub(crate) fn new(events: Vec<EventDesc>, sideband: Layout, count_targets: Vec<Option<CountTarget>>) -> Passes {
         Passes {
             events,
-            sideband,
             count_targets,
             buffer: Vec::new(),
-            build_ids: HashMap::new(),
+            files: MappedFiles::new(sideband),
             true_counts: Vec::new(),
             damage: Vec::new(),
             span: None,
@@ -95,7 +90,7 @@ impl Passes {
         for ((ring, owner), until) in outputs.chain(rings).chain(sideband).zip(heads) {
             let drained = ring.drain(until, &mut |record| {
                 match owner {
-                    RingOwner::Sideband => learn_build_id(&self.sideband, record, &mut self.build_ids),
+                    RingOwner::Sideband => self.files.learn(record),
                     _ => note_time(record, &mut self.span),
                 }
                 book.take(owner, record, &mut self.buffer);
@@ -163,21 +158,6 @@ fn encode(
         ..Sample::default()
     };
     Record::Sample(sample).encode(layout, out)
-}
-
-/// Remembers the build ID of a mapped file.
-pub(crate) fn learn_build_id(layout: &Layout, record: &[u8], ids: &mut HashMap<Vec<u8>, BuildId>) {
-    let Some((header, _)) = record.split_first_chunk::<8>() else { return };
-    let [a, b, c, d, m0, m1, ..] = *header;
-    if u32::from_ne_bytes([a, b, c, d]) != kind::MMAP2 || u16::from_ne_bytes([m0, m1]) & misc::MMAP_BUILD_ID == 0 {
-        return;
-    }
-    let Ok(raw) = RawRecord::parse(record, 0, Endian::NATIVE) else { return };
-    if let Ok(Record::Mmap2(Mmap2 { file: FileId::BuildId(id), filename, .. })) = decode(&raw, layout) {
-        if !id.is_empty() && !ids.contains_key(filename) {
-            ids.insert(filename.to_vec(), id);
-        }
-    }
 }
 
 /// The time of a sample of ours stands behind identifier, ip, pid and tid.

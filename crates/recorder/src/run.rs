@@ -13,10 +13,11 @@ use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::open::{Target, threads_of};
 use afterimage_perf_event::spec::EventClass;
 use afterimage_perf_event::sys::{Kernel, Real};
+use afterimage_symbols::cache::Cache;
 
 use crate::finish::{self, Described};
 use crate::output::Output;
-use crate::pass::{Passes, learn_build_id};
+use crate::pass::Passes;
 use crate::plan::{Destination, Plan, Progress, Subject};
 use crate::session::{Session, may_use_bpf};
 use crate::synth::kernel::KernelText;
@@ -168,7 +169,7 @@ impl Live {
         };
         let mut rest = records.as_slice();
         while let Some((record, tail)) = split_record(rest) {
-            learn_build_id(&self.sideband, record, &mut self.passes.build_ids);
+            self.passes.files.learn(record);
             rest = tail;
         }
         self.output.records(&records)?;
@@ -232,7 +233,7 @@ impl Live {
         if session.book.strangers > 0 {
             problems.push(format!("{} samples carry ids of no event of ours", session.book.strangers));
         }
-        features.build_ids = finish::build_ids(&passes.build_ids);
+        features.build_ids = finish::build_ids(passes.files.build_ids());
         features.sample_time = passes.span;
         features.private = Some(Private {
             tally: Some(tally.clone()),
@@ -243,6 +244,7 @@ impl Live {
         // The programs and rings are gone before the file is closed: what is slow to free does not delay the reader.
         drop(session);
         let bytes = output.finish(&features)?;
+        passes.files.keep_unreachable(Cache::open_default().as_ref());
         Ok(Outcome { tally, bytes, ended, problems })
     }
 }
