@@ -205,3 +205,88 @@ fn code_made_at_run_time_and_the_vdso() {
     assert!(ours.keys().any(|key| key[2] == "[vdso]" && !key[3].contains("0x")), "{ours:?}");
     assert_eq!(differences(&ours, &perfs, |_| true), Vec::<String>::new());
 }
+
+/// Loads a BPF program, runs it for a while, closes it, and does the same with another one of the same length, again and
+/// again: the kernel gives the second the place of the first.
+const PROGRAMS: &str = r#"
+#include <linux/bpf.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+enum { STEPS = 3000 };
+static struct bpf_insn code[STEPS + 2];
+static int run(const char *name, int op, double seconds) {
+    struct timespec start, now;
+    union bpf_attr load, test;
+    char packet[64] = {0};
+    code[0] = (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .imm = 1};
+    for (int i = 1; i <= STEPS; i++) code[i] = (struct bpf_insn){.code = BPF_ALU64 | op | BPF_K, .imm = 1};
+    code[STEPS + 1] = (struct bpf_insn){.code = BPF_JMP | BPF_EXIT};
+    memset(&load, 0, sizeof load);
+    load.prog_type = BPF_PROG_TYPE_SOCKET_FILTER;
+    load.insns = (uintptr_t)code;
+    load.insn_cnt = STEPS + 2;
+    load.license = (uintptr_t)"GPL";
+    strcpy(load.prog_name, name);
+    int fd = syscall(SYS_bpf, BPF_PROG_LOAD, &load, sizeof load);
+    if (fd < 0) return 1;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        memset(&test, 0, sizeof test);
+        test.test.prog_fd = fd;
+        test.test.data_in = (uintptr_t)packet;
+        test.test.data_size_in = sizeof packet;
+        test.test.repeat = 1000;
+        if (syscall(SYS_bpf, BPF_PROG_TEST_RUN, &test, sizeof test) < 0) return 1;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - start.tv_sec + (now.tv_nsec - start.tv_nsec) / 1e9 < seconds);
+    close(fd);
+    usleep(50000);
+    return 0;
+}
+int main(void) {
+    int failed = 0;
+    for (int i = 0; i < 4; i++) failed |= run("first_program", BPF_ADD, 0.3) || run("second_program", BPF_XOR, 0.3);
+    return failed;
+}
+"#;
+
+#[test]
+fn programs_that_came_and_went() {
+    if !has("programs_that_came_and_went", &[Need::Root, Need::Perf, Need::Cc, Need::Bpf]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("programs.c"), folder.path().join("programs"));
+    std::fs::write(&source, PROGRAMS).unwrap();
+    assert!(Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    let recorded = record_of(
+        &program,
+        &["-a", "-e", "cpu-clock", "-F", "1999", "-g"],
+        &AggregateOptions { chains: true, ..AggregateOptions::default() },
+    );
+    let ours = rows_of(&recorded.profile);
+    let of_bpf = |key: &[String; 4]| key[1] == "programs" && key[2].starts_with("bpf_prog_");
+    for name in ["first_program", "second_program"] {
+        let found: f64 = ours.iter().filter(|(key, _)| of_bpf(key) && key[3].ends_with(name)).map(|(_, v)| v[0]).sum();
+        assert!(found > 1.0, "{name}: {ours:?}");
+    }
+    // perf counts a program that came again as another one, under the same name.
+    let sums = |rows: &Rows| -> Vec<(String, f64)> {
+        let of_bpf = rows.iter().filter(|(key, _)| of_bpf(key));
+        of_bpf.map(|(key, values)| (key[3].clone(), values.iter().sum())).collect()
+    };
+    let (our_sums, perf_sums) = (sums(&ours), sums(&rows_of_perf(&recorded.file)));
+    assert_eq!(our_sums.len(), perf_sums.len(), "{our_sums:?} {perf_sums:?}");
+    for ((name, ours), (same, perfs)) in our_sums.iter().zip(perf_sums) {
+        assert_eq!(*name, same);
+        assert!((ours - perfs).abs() < 0.05, "{name}: ours {ours}, perf {perfs}");
+    }
+    let texts: Vec<_> = recorded.profile.state.kernel().texts().map(|(_, text)| text.clone()).collect();
+    let lives: Vec<_> = texts.iter().filter(|text| text.name.ends_with("_first_program")).collect();
+    assert_eq!(lives.len(), 4, "{lives:?}");
+    assert!(lives.iter().all(|text| text.born > 0 && text.gone.is_some() && text.program.is_some()), "{lives:?}");
+    assert!(lives.windows(2).all(|pair| pair[0].gone <= Some(pair[1].born)), "{lives:?}");
+}
