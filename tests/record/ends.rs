@@ -1,0 +1,168 @@
+//! How a recording ends, and what it leaves behind when it does not begin.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+use afterimage_testkit::{Need, has};
+use rustix::process::Signal;
+
+use crate::common::{file, folder, run, stderr, word};
+use crate::helper::{beside, record, recorder, signal, start, tally, until};
+
+const NEEDS: [Need; 2] = [Need::Root, Need::Bpf];
+
+/// Waits until the recorder samples: its journal grows with every pass.
+fn sampling(path: &Path) {
+    let journal = path.with_extension("data.journal");
+    until("sampling", || fs::metadata(&journal).is_ok_and(|m| m.len() > 3000));
+}
+
+#[test]
+fn a_signal_ends_in_good_order() {
+    if !has("a_signal_ends_in_good_order", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    for (name, end) in [("int", Signal::INT), ("term", Signal::TERM)] {
+        let path = file(&folder, &format!("{name}.data"));
+        let child = start(&path, &["-a", "-F", "997"]);
+        sampling(&path);
+        signal(&child, end);
+        let output = child.wait_with_output().unwrap();
+        let said = stderr(&output);
+        println!("{said}");
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.lines().last().unwrap().contains("afterimage report -i"), "{said}");
+        assert!(tally(&path).total().ring.delivered > 0);
+        assert!(!path.with_extension("data.journal").exists());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_command_too() {
+    if !has("a_signal_ends_the_command_too", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    let child = start(&path, &["-a", "-F", "997", "--", "sleep", "600"]);
+    sampling(&path);
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    // It was asked by SIGTERM to end, and that is passed on.
+    assert_eq!(output.status.signal(), Some(15), "{:?} {}", output.status, stderr(&output));
+    assert!(tally(&path).total().ring.delivered > 0);
+}
+
+#[test]
+fn the_command_s_end_is_passed_on() {
+    if !has("the_command_s_end_is_passed_on", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    let output = recorder(&path, &["--", "sh", "-c", "exit 7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    tally(&path);
+    let output = recorder(&path, &["--", "sh", "-c", "kill -9 $$"]).output().unwrap();
+    assert_eq!(output.status.signal(), Some(9), "{:?} {}", output.status, stderr(&output));
+    tally(&path);
+    // The one before is kept under perf's name for it.
+    tally(&file(&folder, "a.data.old"));
+}
+
+#[test]
+fn a_command_that_does_not_start_leaves_nothing() {
+    if !has("a_command_that_does_not_start_leaves_nothing", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let (path, text) = (file(&folder, "a.data"), file(&folder, "text"));
+    fs::write(&text, "no program").unwrap();
+    let refused: [(&[&str], i32); 5] = [
+        (&["--", "/nonexistent/command"], 127),
+        (&["--", "no-such-command-here"], 127),
+        (&["-a", "--", "no-such-command-here"], 127),
+        (&["--", word(&text)], 126),
+        (&["-D", "10", "--", word(&text)], 126),
+    ];
+    for (words, code) in refused {
+        let output = recorder(&path, words).output().unwrap();
+        println!("{words:?}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", stderr(&output));
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["text"], "{words:?}");
+    }
+    fs::write(&path, "the recording before").unwrap();
+    fs::write(file(&folder, "a.data.old"), "and the one before that").unwrap();
+    for (words, code) in refused {
+        assert_eq!(recorder(&path, words).output().unwrap().status.code(), Some(code), "{words:?}");
+        assert_eq!(fs::read(&path).unwrap(), b"the recording before", "{words:?}");
+        assert_eq!(fs::read(file(&folder, "a.data.old")).unwrap(), b"and the one before that", "{words:?}");
+    }
+}
+
+#[test]
+fn a_time_limit_and_the_end_of_all_targets() {
+    if !has("a_time_limit_and_the_end_of_all_targets", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    record(&path, &["--duration", "0.5", "-a", "-F", "997"]);
+    assert!(tally(&path).total().ring.delivered > 0);
+    // The limit ends the command, and that is not the command's failure.
+    record(&path, &["--duration", "0.3", "--", "sleep", "600"]);
+    tally(&path);
+
+    let mut targets: Vec<_> = (0..2).map(|_| Command::new("sleep").arg("600").spawn().unwrap()).collect();
+    let list = format!("{}, {}", targets[0].id(), targets[1].id());
+    let path = file(&folder, "p.data");
+    let child = start(&path, &["-p", &list]);
+    until("the file", || fs::metadata(&path).is_ok_and(|m| m.len() > 1000));
+    for target in &mut targets {
+        target.kill().unwrap();
+        target.wait().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    tally(&path);
+    let output = recorder(&path, &["-p", &targets[0].id().to_string()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no such process"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_cannot_be_is_a_matter_of_usage() {
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    let refused: [(&[&str], &str); 9] = [
+        (&["-z", "--", "true"], "-z: not supported yet"),
+        (&["--where", "pid == 1", "--", "true"], "--where: not supported yet"),
+        (&["--filter", "x", "--", "true"], "--filter: not supported yet"),
+        (&["-u", "nobody"], "-u: not supported yet"),
+        (&["--call-graph", "dwarf", "--", "true"], "not supported yet"),
+        (&["-e", "cpu-clok", "--", "true"], "cpu-clock"),
+        (&["-e", "", "--", "true"], "-e"),
+        (&["--handler", "nun", "--", "true"], "none, emit and count"),
+        (&["--chain", "--", "true"], "--handler"),
+    ];
+    for (words, answer) in refused {
+        let output = recorder(&path, words).output().unwrap();
+        println!("{words:?}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(answer), "{words:?}: {}", stderr(&output));
+    }
+    let output = run(&["record", "-o", "-", "--handler", "count", "--", "true"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{}", stderr(&output));
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+}

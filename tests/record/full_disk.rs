@@ -1,0 +1,65 @@
+//! A disk that fills up: what was written is readable, and the cause is said.
+
+use std::process::Command;
+
+use afterimage_testkit::{Need, has, workload};
+
+use crate::common::{afterimage, file, folder, word};
+use crate::helper::{alone, event, number};
+
+/// Everything happens in a mount namespace of its own, so that nothing stays mounted.
+const SCRIPT: &str = r#"
+set -u
+mount -t tmpfs -o size=1m tmpfs "$DISK" || exit 99
+"$AFTERIMAGE" record -m 1024 -a -g -F 9999 -e cpu-clock --handler "$HANDLER" -o "$DISK/a.data" $COMMAND 2>"$OUT/record.err" >&2
+echo $? >"$OUT/record.status"
+"$AFTERIMAGE" report --json -i "$DISK/a.data" >"$OUT/report.json" 2>"$OUT/report.err"
+echo $? >"$OUT/report.status"
+perf script --no-inline -G -F comm,tid,time,event -i "$DISK/a.data" >"$OUT/script.txt" 2>"$OUT/script.err"
+echo $? >"$OUT/script.status"
+"#;
+
+fn run_on_a_small_disk(handler: &str, command: &str) {
+    let folder = folder();
+    let (disk, out) = (file(&folder, "disk"), file(&folder, "out"));
+    std::fs::create_dir(&disk).unwrap();
+    std::fs::create_dir(&out).unwrap();
+    let status = Command::new("unshare")
+        .args(["-m", "sh", "-c", SCRIPT])
+        .env("AFTERIMAGE", afterimage().get_program())
+        .env("DISK", &disk)
+        .env("OUT", &out)
+        .env("HANDLER", handler)
+        .env("COMMAND", command)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    let text = |name: &str| String::from_utf8_lossy(&std::fs::read(out.join(name)).unwrap()).trim().to_owned();
+    let said = text("record.err");
+    println!("{handler}: {said}\n{}", text("report.err"));
+    assert_eq!(text("record.status"), "1", "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(said.contains("afterimage report -i"), "{said}");
+    assert_eq!(text("report.status"), "0", "{}", text("report.err"));
+    let report: serde_json::Value = serde_json::from_str(&text("report.json")).unwrap();
+    let samples = number(&event(&report, "cpu-clock")["samples"]);
+    assert!(samples > 100, "{samples}");
+    assert_eq!(text("script.status"), "0", "{}", text("script.err"));
+    let of_perf = text("script.txt").lines().filter(|l| !l.trim().is_empty()).count() as u64;
+    println!("{handler}: {samples} samples readable, {of_perf} lines by perf");
+    if handler == "none" {
+        assert_eq!(of_perf, samples);
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_what_was_written() {
+    if !has("a_full_disk_leaves_what_was_written", &[Need::Root, Need::Bpf, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let _turn = alone();
+    let command = format!("-- {} 60", word(&workload::build().split));
+    for handler in ["none", "emit"] {
+        run_on_a_small_disk(handler, &command);
+    }
+}

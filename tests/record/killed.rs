@@ -1,0 +1,70 @@
+//! A recorder that is killed leaves a file that is good to its last pass.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use afterimage_testkit::{Need, has, workload};
+
+use crate::common::{file, folder, perf, run, stderr, word};
+use crate::helper::{beside, event, number, report, start, until};
+
+/// Records the machine until several passes have brought something, and kills the recorder.
+fn killed(path: &Path, words: &[&str]) {
+    let mut recorder = start(path, &[&["-a", "-g", "-F", "999"][..], words].concat());
+    let journal = path.with_extension("data.journal");
+    until("some passes", || std::fs::metadata(&journal).is_ok_and(|m| m.len() > 6000));
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    assert!(journal.exists());
+}
+
+#[test]
+fn a_killed_recording_is_read_to_its_last_pass() {
+    if !has("a_killed_recording_is_read_to_its_last_pass", &[Need::Root, Need::Bpf, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let mut busy = Command::new(workload::build().split).arg("60").stdout(Stdio::null()).spawn().unwrap();
+    for handler in ["none", "emit", "count"] {
+        let path = file(&folder, &format!("{handler}.data"));
+        killed(&path, &["--handler", handler]);
+        let (report, output) = report(&path, &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stderr(&output).contains("not finished"), "{}", stderr(&output));
+        assert_eq!((&report["complete"], &report["tally_source"]), (&false.into(), &"journal".into()));
+        let shown = event(&report, "cpu-clock");
+        let kept = match handler {
+            "none" => &shown["tally"]["ring"]["delivered"],
+            "emit" => &shown["tally"]["handler_ring"]["delivered"],
+            _ => &shown["tally"]["map"]["stored"],
+        };
+        println!("{handler}: {} samples, tally {}", shown["samples"], shown["tally"]);
+        assert!(number(kept) > 100, "{kept}");
+        assert_eq!(&shown["samples"], kept, "{handler}");
+
+        let script = run(&["script", "-i", word(&path)]);
+        assert_eq!(script.status.code(), Some(0), "{}", stderr(&script));
+        assert!(stderr(&script).contains("not finished"), "{}", stderr(&script));
+        let by_perf = perf(&["report", "--stdio", "--no-inline", "-g", "none", "-i", word(&path)]);
+        assert!(by_perf.contains('%'), "{by_perf}");
+        assert!(!perf(&["script", "--no-inline", "-G", "-F", "comm,tid,time", "-i", word(&path)]).is_empty());
+    }
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+}
+
+#[test]
+fn without_its_journal_a_killed_recording_is_still_read() {
+    if !has("without_its_journal_a_killed_recording_is_still_read", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    killed(&path, &[]);
+    std::fs::remove_file(path.with_extension("data.journal")).unwrap();
+    let (report, output) = report(&path, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(number(&event(&report, "cpu-clock")["samples"]) > 100);
+}

@@ -1,0 +1,19 @@
+//! Acceptance of `record`: real recordings of this machine, compared with stock perf, with known programs, and with
+//! themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod chained;
+#[path = "../common/mod.rs"]
+mod common;
+mod control;
+mod counted;
+mod ends;
+mod full_disk;
+mod helper;
+mod killed;
+mod nobody;
+mod perf_reads;
+mod pipe;
+mod small_ring;
+mod split;
+mod two;

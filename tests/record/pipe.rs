@@ -1,0 +1,56 @@
+//! The pipe form: `record -o -` into another program.
+
+use std::process::{Command, Stdio};
+
+use afterimage_testkit::{Need, has, workload};
+
+use crate::common::{afterimage, stderr, stdout, word};
+use crate::helper::beside;
+
+/// `record -o - | reader`: both outputs.
+fn piped(handler: &str, reader: &mut Command) -> (std::process::Output, std::process::Output) {
+    let busy = workload::build().busy;
+    let mut writer = afterimage()
+        .args(["record", "-o", "-", "-F", "2000", "-g", "--handler", handler, "--"])
+        // What the program prints must not get into the pipe.
+        .args(["sh", "-c", &format!("{} 300 >&2", word(&busy))])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let read = reader.stdin(writer.stdout.take().unwrap()).output().unwrap();
+    (writer.wait_with_output().unwrap(), read)
+}
+
+#[test]
+fn a_pipe_carries_a_recording_to_perf_and_to_us() {
+    if !has("a_pipe_carries_a_recording_to_perf_and_to_us", &[Need::Root, Need::Bpf, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let _turn = beside();
+    let mut perf = Command::new("perf");
+    perf.args(["report", "--stdio", "--no-inline", "-g", "none", "-i", "-"]);
+    let (writer, read) = piped("none", &mut perf);
+    println!("{}\n{}", stderr(&writer), stderr(&read));
+    assert_eq!(writer.status.code(), Some(0), "{}", stderr(&writer));
+    assert!(read.status.success() && stdout(&read).contains("busy_leaf"), "{}\n{}", stdout(&read), stderr(&read));
+
+    for handler in ["none", "emit"] {
+        let (writer, read) = piped(handler, afterimage().args(["report", "-i", "-", "--json"]));
+        assert_eq!(writer.status.code(), Some(0), "{}", stderr(&writer));
+        assert!(stderr(&writer).contains("samples:"), "no tally: {}", stderr(&writer));
+        assert_eq!(read.status.code(), Some(0), "{handler}: {}", stderr(&read));
+        assert!(stdout(&read).contains("busy_leaf"), "{handler}: {}", stdout(&read));
+        assert!(stdout(&read).contains("not carried"), "{handler}: {}", stdout(&read));
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    if !has("a_reader_that_goes_away_is_no_failure", &[Need::Root, Need::Bpf, Need::Cc]) {
+        return;
+    }
+    let _turn = beside();
+    let (writer, _) = piped("none", Command::new("head").args(["-c", "100"]));
+    assert_eq!(writer.status.code(), Some(0), "{}", stderr(&writer));
+}

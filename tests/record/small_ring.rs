@@ -1,0 +1,89 @@
+//! Rings that overflow: what is lost is counted to the last sample, and shown.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use afterimage_perf_data::Tally;
+use afterimage_testkit::{Need, has, workload};
+use rustix::process::Signal;
+
+use crate::common::{file, folder, stderr, text, word};
+use crate::helper::{alone, event, number, report, signal, start, tally, until};
+
+/// Records while the recorder is stopped for half a second, so that a ring of one page has to overflow.
+fn stopped_meanwhile(path: &Path, words: &[&str]) -> Tally {
+    let recorder = start(path, words);
+    // The file is there before sampling begins, the journal grows with every pass.
+    let journal = path.with_extension("data.journal");
+    until("the first passes", || std::fs::metadata(&journal).is_ok_and(|m| m.len() > 4000));
+    signal(&recorder, Signal::STOP);
+    std::thread::sleep(Duration::from_millis(500));
+    signal(&recorder, Signal::CONT);
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&recorder, Signal::INT);
+    let output = recorder.wait_with_output().unwrap();
+    println!("{words:?}: {}", stderr(&output));
+    assert!(!stderr(&output).contains("does not add up"), "{}", stderr(&output));
+    let sum = tally(path).total();
+    println!("{sum:?}");
+    sum
+}
+
+#[test]
+fn a_ring_of_one_page_counts_what_it_loses() {
+    if !has("a_ring_of_one_page_counts_what_it_loses", &[Need::Root, Need::Bpf, Need::Cc]) {
+        return;
+    }
+    let _turn = alone();
+    let folder = folder();
+    let mut busy = Command::new(workload::build().split).arg("60").stdout(std::process::Stdio::null()).spawn().unwrap();
+    let pid = busy.id().to_string();
+    let targets: [&[&str]; 2] = [&["-a"], &["-p", &pid]];
+    for (turn, target) in targets.into_iter().enumerate() {
+        let path = file(&folder, &format!("none{turn}.data"));
+        let sum = stopped_meanwhile(&path, &[&["-m", "1", "-F", "9999", "-g"][..], target].concat());
+        assert!(sum.ring.lost > 0 && sum.ring.delivered > 0, "{sum:?}");
+        assert_eq!(sum.handled, Some(sum.ring.delivered + sum.ring.lost));
+        let (report, _) = report(&path, &[]);
+        assert_eq!(number(&event(&report, "cpu-clock")["samples"]), sum.ring.delivered);
+        assert_eq!(number(&report["tally"]["ring"]["lost"]), sum.ring.lost);
+        let shown = text(&["report", "-i", word(&path), "-g", "none"]);
+        let tally = shown.lines().find(|line| line.starts_with("# Tally:")).unwrap();
+        assert!(tally.contains("lost (ring full)"), "{tally}");
+
+        let path = file(&folder, &format!("emit{turn}.data"));
+        let words = [&["-m", "1", "-F", "9999", "-g", "--handler", "emit", "--chain"][..], target].concat();
+        let sum = stopped_meanwhile(&path, &words);
+        assert!(sum.ring.lost > 0 && sum.handler_ring.lost > 0 && sum.handler_ring.delivered > 0, "{sum:?}");
+        assert_eq!((Some(sum.chained), Some(sum.emitted)), (sum.handled, sum.handled));
+    }
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+}
+
+#[test]
+fn without_a_program_losses_are_the_kernel_s_own_count() {
+    if !has("without_a_program_losses_are_the_kernel_s_own_count", &[Need::Root, Need::Tracefs]) {
+        return;
+    }
+    let _turn = alone();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    let recorder = start(&path, &["-a", "-m", "1", "-e", "sched:sched_switch", "-c", "1"]);
+    let journal = path.with_extension("data.journal");
+    until("the first passes", || std::fs::metadata(&journal).is_ok_and(|m| m.len() > 2000));
+    signal(&recorder, Signal::STOP);
+    for _ in 0..200 {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    signal(&recorder, Signal::CONT);
+    signal(&recorder, Signal::INT);
+    let output = recorder.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let sum = tally(&path).total();
+    println!("{sum:?}");
+    assert!(sum.handled.is_none() && sum.ring.lost > 0 && sum.ring.delivered > 0, "{sum:?}");
+    let (report, _) = report(&path, &[]);
+    assert_eq!(number(&event(&report, "sched:sched_switch")["samples"]), sum.ring.delivered);
+}
