@@ -45,6 +45,11 @@ impl Cache {
         Some(table)
     }
 
+    /// Whether there is an entry for this build id, good or not.
+    pub(crate) fn has(&self, build_id: &[u8]) -> bool {
+        entry_name(build_id).is_some_and(|name| self.dir.join(name).exists())
+    }
+
     /// Keeps a table under its build id.
     ///
     /// # Errors
@@ -71,7 +76,8 @@ impl Cache {
             if total <= self.limit {
                 break;
             }
-            fs::remove_file(path)?;
+            // Another recorder may have removed it already.
+            let _ = fs::remove_file(path);
             total -= len;
         }
         Ok(())

@@ -70,6 +70,16 @@ impl SymbolTable {
         self.names.lookup(vaddr)
     }
 
+    /// The number of the symbol at an address, for counting without names; [`symbol`](SymbolTable::symbol) has the rest.
+    pub fn id_of_vaddr(&self, vaddr: u64) -> Option<u32> {
+        self.names.id_at(vaddr)
+    }
+
+    /// The symbol of a number, at its start.
+    pub fn symbol(&self, id: u32) -> Option<Hit<'_>> {
+        self.names.get(id)
+    }
+
     /// The symbol at an offset in the file: for a mapping this is `ip - map.start + map.offset`.
     pub fn lookup_offset(&self, offset: u64) -> Option<Hit<'_>> {
         self.lookup_vaddr(self.vaddr_of_offset(offset)?)

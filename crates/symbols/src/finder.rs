@@ -59,6 +59,8 @@ struct RequestKey {
     live: Option<Live>,
 }
 
+/// How many answers are remembered by request. A session that runs for days sees millions of mappings.
+const MAX_REMEMBERED: usize = 1 << 16;
 /// Largest `/proc/PID/maps` that is read.
 const MAX_MAPS: usize = 64 << 20;
 
@@ -87,7 +89,8 @@ impl Finder {
         self
     }
 
-    /// The table for a mapping. The answer is remembered, a refusal too.
+    /// The table for a mapping. The answer is remembered, a refusal too. A table without symbols is an answer: the
+    /// object was read and is stripped.
     ///
     /// # Errors
     /// The reason why there are no names: that of the surest candidate that exists.
@@ -103,6 +106,10 @@ impl Finder {
         let found = self.search(request);
         if let (Ok(table), Some(id)) = (&found, request.build_id) {
             self.by_build_id.insert(id.to_vec(), table.clone());
+            return found;
+        }
+        if self.by_request.len() >= MAX_REMEMBERED {
+            self.by_request.clear();
         }
         self.by_request.insert(key, found.clone());
         found
@@ -153,19 +160,26 @@ impl Finder {
         let mut places = Vec::new();
         if let Some(live) = request.live {
             places.extend(self.map_file(live, path).map(Candidate::own));
-            if kind != PathKind::Memfd {
+            if kind == PathKind::File || kind == PathKind::Deleted && request.build_id.is_some() {
                 let root = PathBuf::from(format!("/proc/{}/root", live.pid));
                 places.push(Candidate { root: Some(root), path: path.to_path_buf() });
             }
         }
-        // What stands now at the path of a deleted file is another file, unless its build id says otherwise.
-        if kind == PathKind::File || kind == PathKind::Deleted && request.build_id.is_some() {
+        // What stands now at the path of a deleted file is another file, and so may be what stands at that path in our
+        // root while the process lives in a root of its own, unless the build id says otherwise.
+        let plain = kind == PathKind::File && !request.live.is_some_and(|live| self.has_root(live));
+        if plain || kind != PathKind::Memfd && request.build_id.is_some() {
             places.push(Candidate::own(path.to_path_buf()));
         }
         if let Some(id) = request.build_id {
             places.extend(self.debug.copies(id).into_iter().map(Candidate::own));
         }
         places
+    }
+
+    /// Whether the process lives and its root may be entered.
+    fn has_root(&self, live: Live) -> bool {
+        self.files.read_link(Path::new(&format!("/proc/{}/root", live.pid))).is_ok()
     }
 
     /// The link of `/proc/PID/map_files` for a mapping, which leads to the very file that was mapped, under whatever
@@ -226,7 +240,9 @@ impl Finder {
             self.debug.add_to(&mut builder, &*self.files, place.root.as_deref(), &place.path, link.as_ref());
         }
         let table = builder.finish();
-        if let (Some(cache), Some(id)) = (&self.cache, table.build_id()) {
+        // What was asked for by build id was not in the cache, or was there with fewer names.
+        let keep = |cache: &&Cache, id: &[u8]| request.build_id.is_some() || !cache.has(id);
+        if let Some((cache, id)) = self.cache.as_ref().zip(table.build_id()).filter(|(cache, id)| keep(cache, id)) {
             // Without the cache names still come from the file, as long as it is there.
             let _ = cache.put(id, &table);
         }
@@ -303,6 +319,25 @@ mod tests {
         assert_eq!(other.find(&request).unwrap_err(), Reason::Deleted);
         let mut same = Finder::with(Box::new(files.link(link, "/opt/tool (deleted)")), None);
         assert!(!same.find(&request).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_deleted_file_is_another_file() {
+        let files = FakeFiles::default().with("/proc/7/root/opt/tool", own_program()).with("/opt/tool", own_program());
+        let mut finder = Finder::with(Box::new(files), None);
+        let request = Request { path: b"/opt/tool (deleted)", build_id: None, live: Some(LIVE) };
+        assert_eq!(finder.find(&request).unwrap_err(), Reason::Deleted);
+        let id = crate::elf::build_id_of(own_program().as_slice()).unwrap();
+        assert!(finder.find(&Request { build_id: Some(&id), ..request }).is_ok(), "put back as it was");
+    }
+
+    #[test]
+    fn another_root_is_not_ours() {
+        let files = FakeFiles::default().with("/opt/tool", own_program());
+        let live = Request { path: b"/opt/tool", build_id: None, live: Some(LIVE) };
+        assert!(Finder::with(Box::new(files.clone()), None).find(&live).is_ok(), "the process is gone");
+        let rooted = files.link("/proc/7/root", "/");
+        assert_eq!(Finder::with(Box::new(rooted), None).find(&live).unwrap_err(), Reason::NoFile);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::bytes::{Cursor, put_block, seal, unseal};
 use crate::error::Error;
-use crate::names::NameMap;
+use crate::names::{Hit, NameMap};
 use crate::notes;
 
 const MAGIC: &[u8; 8] = b"AIKSYM\0\x01";
@@ -62,10 +62,21 @@ impl KernelTable {
 
     /// The symbol at an address of the kernel's own text or a module's.
     pub fn lookup(&self, addr: u64) -> Option<KernelHit<'_>> {
-        let hit = self.names.lookup(addr)?;
-        let run = self.runs.partition_point(|&(first, _)| first <= hit.id).checked_sub(1)?;
+        let symbol = self.symbol(self.id_at(addr)?)?;
+        Some(KernelHit { offset: addr.wrapping_sub(symbol.start), ..symbol })
+    }
+
+    /// The symbol of a number, at its start.
+    pub fn symbol(&self, id: u32) -> Option<KernelHit<'_>> {
+        let Hit { name, id, start, offset } = self.names.get(id)?;
+        let run = self.runs.partition_point(|&(first, _)| first <= id).checked_sub(1)?;
         let module = self.runs.get(run).map(|(_, name)| name.as_str()).filter(|name| !name.is_empty());
-        Some(KernelHit { name: hit.name, module, id: hit.id, start: hit.start, offset: hit.offset })
+        Some(KernelHit { name, module, id, start, offset })
+    }
+
+    /// The number of the symbol at an address, for counting without names; [`symbol`](KernelTable::symbol) has the rest.
+    pub fn id_at(&self, addr: u64) -> Option<u32> {
+        self.names.id_at(addr)
     }
 
     /// Where the kernel's own text starts (`_stext`).

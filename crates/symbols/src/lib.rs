@@ -9,7 +9,7 @@
 //! * [`SymbolTable`]: the symbols of one ELF object, from `.symtab`, `.dynsym`, `.gnu_debugdata` and the PLT.
 //! * [`Finder`]: the table for a mapping, from the live process, the file system, debug files, or the [`cache`].
 //! * [`perfmap`]: what JIT compilers leave in `/tmp/perf-PID.map`. [`vdso`]: the kernel's page of user code.
-//! * [`demangle`]: the form of a C++ or Rust name that people read.
+//! * [`demangle()`]: the form of a C++ or Rust name that people read.
 
 pub mod build_id;
 mod bytes;

@@ -17,7 +17,7 @@ use crate::bytes::{Cursor, put_block};
 /// A symbol that covers an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit<'t> {
-    /// The name as the file spells it; see [`demangle`](crate::demangle).
+    /// The name as the file spells it; see [`demangle`](crate::demangle()).
     pub name: &'t str,
     /// The symbol's number in its table, which names the symbol for as long as the table lives.
     pub id: u32,
@@ -54,12 +54,18 @@ struct Symbol {
 /// The owner of a piece that no symbol covers.
 const NOBODY: u32 = u32::MAX;
 
+/// A range with one owner. It ends where the next one starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    start: u64,
+    /// The number of the symbol that owns it, or [`NOBODY`]. Beside the start, so that both come in one line of cache.
+    owner: u32,
+}
+
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct NameMap {
-    /// Where each piece starts, ascending; it ends where the next one starts.
-    pieces: Vec<u64>,
-    /// The number of the symbol that owns each piece, or [`NOBODY`].
-    owners: Vec<u32>,
+    /// By start, ascending.
+    pieces: Vec<Piece>,
     symbols: Vec<Symbol>,
     names: Box<str>,
     buckets: Buckets,
@@ -72,14 +78,23 @@ impl NameMap {
         let symbols = ranges.iter().map(|r| Symbol { start: r.start, name: r.name }).collect();
         let cut = Cut::all(&ranges);
         let buckets = Buckets::over(&cut.pieces);
-        NameMap { pieces: cut.pieces, owners: cut.owners, symbols, names: names.into_boxed_str(), buckets }
+        NameMap { pieces: cut.pieces, symbols, names: names.into_boxed_str(), buckets }
+    }
+
+    /// The number of the symbol that owns an address. Touches no names.
+    pub(crate) fn id_at(&self, addr: u64) -> Option<u32> {
+        self.buckets.piece_at(&self.pieces, addr).map(|piece| piece.owner).filter(|&owner| owner != NOBODY)
+    }
+
+    /// A symbol by its number, at its start.
+    pub(crate) fn get(&self, id: u32) -> Option<Hit<'_>> {
+        let symbol = self.symbols.get(id as usize)?;
+        Some(Hit { name: self.name(symbol.name), id, start: symbol.start, offset: 0 })
     }
 
     pub(crate) fn lookup(&self, addr: u64) -> Option<Hit<'_>> {
-        let piece = self.buckets.piece_at(&self.pieces, addr)?;
-        let id = *self.owners.get(piece)?;
-        let symbol = self.symbols.get(id as usize)?;
-        Some(Hit { name: self.name(symbol.name), id, start: symbol.start, offset: addr.wrapping_sub(symbol.start) })
+        let symbol = self.get(self.id_at(addr)?)?;
+        Some(Hit { offset: addr.wrapping_sub(symbol.start), ..symbol })
     }
 
     fn name(&self, span: Span) -> &str {
@@ -99,8 +114,8 @@ impl NameMap {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend((self.pieces.len() as u64).to_le_bytes());
         out.extend((self.symbols.len() as u64).to_le_bytes());
-        self.pieces.iter().for_each(|p| out.extend(p.to_le_bytes()));
-        self.owners.iter().for_each(|o| out.extend(o.to_le_bytes()));
+        self.pieces.iter().for_each(|p| out.extend(p.start.to_le_bytes()));
+        self.pieces.iter().for_each(|p| out.extend(p.owner.to_le_bytes()));
         self.symbols.iter().for_each(|s| out.extend(s.start.to_le_bytes()));
         self.symbols.iter().for_each(|s| out.extend(s.name.at.to_le_bytes()));
         self.symbols.iter().for_each(|s| out.extend(s.name.len.to_le_bytes()));
@@ -111,7 +126,7 @@ impl NameMap {
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Option<NameMap> {
         let piece_count = cursor.count()?;
         let symbol_count = cursor.count()?;
-        let pieces = cursor.words(piece_count, u64::from_le_bytes)?;
+        let piece_starts = cursor.words(piece_count, u64::from_le_bytes)?;
         let owners = cursor.words(piece_count, u32::from_le_bytes)?;
         let starts = cursor.words(symbol_count, u64::from_le_bytes)?;
         let ats = cursor.words(symbol_count, u32::from_le_bytes)?;
@@ -119,18 +134,19 @@ impl NameMap {
         let names: Box<str> = std::str::from_utf8(cursor.block()?).ok()?.into();
         let spans = ats.into_iter().zip(lens).map(|(at, len)| Span { at, len });
         let symbols: Vec<_> = starts.into_iter().zip(spans).map(|(start, name)| Symbol { start, name }).collect();
-        let ascending = pieces.windows(2).all(|w| w[0] < w[1]);
-        let owned = owners.iter().all(|&o| o == NOBODY || (o as usize) < symbols.len());
+        let pieces = piece_starts.into_iter().zip(owners).map(|(start, owner)| Piece { start, owner });
+        let pieces: Vec<Piece> = pieces.collect();
+        let ascending = pieces.windows(2).all(|w| w[0].start < w[1].start);
+        let owned = pieces.iter().all(|p| p.owner == NOBODY || (p.owner as usize) < symbols.len());
         let buckets = Buckets::over(&pieces);
-        (ascending && owned).then_some(NameMap { pieces, owners, symbols, names, buckets })
+        (ascending && owned).then_some(NameMap { pieces, symbols, names, buckets })
     }
 }
 
 /// The pieces while they are cut.
 #[derive(Default)]
 struct Cut {
-    pieces: Vec<u64>,
-    owners: Vec<u32>,
+    pieces: Vec<Piece>,
     /// Ranges that started and may still own addresses: rank, then number.
     open: BinaryHeap<(u64, u32)>,
 }
@@ -139,7 +155,6 @@ impl Cut {
     fn all(ranges: &[Range]) -> Cut {
         let mut cut = Cut::default();
         cut.pieces.reserve(ranges.len() + ranges.len() / 8);
-        cut.owners.reserve(ranges.len() + ranges.len() / 8);
         for (id, range) in (0..NOBODY).zip(ranges) {
             cut.close_until(range.start, ranges);
             cut.open.push((range.rank, id));
@@ -163,13 +178,11 @@ impl Cut {
     /// From `at` on, the open range of the highest rank is the owner.
     fn own(&mut self, at: u64) {
         let owner = self.open.peek().map_or(NOBODY, |&(_, id)| id);
-        if self.pieces.last() == Some(&at) {
+        if self.pieces.last().is_some_and(|p| p.start == at) {
             self.pieces.pop();
-            self.owners.pop();
         }
-        if self.owners.last().copied().unwrap_or(NOBODY) != owner {
-            self.pieces.push(at);
-            self.owners.push(owner);
+        if self.pieces.last().map_or(NOBODY, |p| p.owner) != owner {
+            self.pieces.push(Piece { start: at, owner });
         }
     }
 }
@@ -183,17 +196,18 @@ struct Buckets {
 }
 
 impl Buckets {
-    fn over(pieces: &[u64]) -> Buckets {
-        let (Some(&base), Some(&last)) = (pieces.first(), pieces.last()) else { return Buckets::default() };
+    fn over(pieces: &[Piece]) -> Buckets {
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Buckets::default() };
+        let base = first.start;
         // A damaged file may hold descending pieces; it is refused after this.
-        let span = last.saturating_sub(base);
+        let span = last.start.saturating_sub(base);
         let wanted = (pieces.len() as u64).max(1);
         let shift = (span / wanted).checked_ilog2().map_or(0, |log| log + 1);
         let count = usize::try_from(span >> shift).unwrap_or(0) + 2;
         let mut first = Vec::with_capacity(count);
         let mut piece = 0;
         for bucket in 0..count as u64 {
-            let starts_before = |&p: &u64| p.saturating_sub(base) >> shift < bucket;
+            let starts_before = |p: &Piece| p.start.saturating_sub(base) >> shift < bucket;
             while pieces.get(piece).is_some_and(starts_before) {
                 piece += 1;
             }
@@ -203,12 +217,12 @@ impl Buckets {
     }
 
     /// The last piece that starts at or before `addr`.
-    fn piece_at(&self, pieces: &[u64], addr: u64) -> Option<usize> {
+    fn piece_at<'p>(&self, pieces: &'p [Piece], addr: u64) -> Option<&'p Piece> {
         let bucket = usize::try_from(addr.checked_sub(self.base)? >> self.shift).unwrap_or(usize::MAX);
         let from = self.first.get(bucket).map_or(pieces.len(), |&f| f as usize);
         let to = self.first.get(bucket.saturating_add(1)).map_or(pieces.len(), |&f| f as usize);
-        let inside = pieces.get(from..to)?.partition_point(|&p| p <= addr);
-        (from + inside).checked_sub(1)
+        let inside = pieces.get(from..to)?.partition_point(|p| p.start <= addr);
+        pieces.get((from + inside).checked_sub(1)?)
     }
 }
 

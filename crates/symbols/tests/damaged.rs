@@ -88,7 +88,7 @@ fn with_tables(symbols: &[(u32, u64)], strings: &[u8]) -> Vec<u8> {
     let put = |out: &mut Vec<u8>, at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
     put(&mut out, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
     put(&mut out, 16, &[3, 0, 62, 0, 1, 0, 0, 0]);
-    put(&mut out, 52, &[64, 0, 56, 0, 0, 0, 64, 0, 3, 0, 0, 0]);
+    put(&mut out, 52, &[64, 0, 56, 0, 0, 0, 64, 0, 3, 0, 2, 0]);
     let symbols_at = out.len() as u64;
     for &(name, value) in symbols {
         out.extend(name.to_le_bytes());

@@ -27,3 +27,17 @@ fn every_kernel_symbol_as_perf_names_it() {
     println!("{} addresses, {} named differently", addresses.len(), different.len());
     assert!(different.is_empty(), "{:#?}", &different[..different.len().min(20)]);
 }
+
+#[test]
+fn hidden_from_those_who_may_not_see() {
+    if !has("hidden_from_those_who_may_not_see", &[Need::Root, Need::Setpriv]) {
+        return;
+    }
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "cat", "/proc/kallsyms"];
+    let out = std::process::Command::new("setpriv").args(nobody).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    let line = text.lines().find(|line| line.ends_with(" T _stext")).unwrap();
+    let table = KernelTable::parse(&out.stdout);
+    assert_eq!(table.hidden(), line.starts_with("0000000000000000 "));
+    assert_eq!(table.is_empty(), table.hidden());
+}

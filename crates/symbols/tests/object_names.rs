@@ -161,7 +161,7 @@ fn exported_functions_as_nm_lists_them() {
         let mut at_each: std::collections::BTreeMap<u64, Vec<&str>> = Default::default();
         for line in text.lines() {
             let fields: Vec<&str> = line.split(' ').collect();
-            if let [at, "T" | "t" | "W" | "i", name] = fields[..] {
+            if let [at, "T" | "i", name] = fields[..] {
                 let bare = name.split('@').next().unwrap();
                 at_each.entry(u64::from_str_radix(at, 16).unwrap()).or_default().push(bare);
             }
