@@ -4,7 +4,7 @@
 //! Within a pass the journal is written before the records that it speaks of: then it may know counts of samples that
 //! the file does not hold, which does no harm, and never the other way round.
 
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 
 use crate::bytes::{Cursor, Out};
 use crate::private::{Private, encode_counts, entry, pack, to_json, unpack};
@@ -15,16 +15,18 @@ pub const MAGIC: [u8; 8] = *b"AFTERJRN";
 /// The version that this code writes.
 pub const VERSION: u32 = 1;
 
-/// Appends entries to a journal. Each is one `write_all`.
+/// Appends entries to a journal. Each is one `write_all`; after one that failed the next takes its place, since nothing
+/// behind half an entry would be read.
 #[derive(Debug)]
-pub struct Writer<W: Write> {
+pub struct Writer<W: Write + Seek> {
     to: W,
     buf: Vec<u8>,
+    /// Bytes of whole entries.
     bytes: u64,
 }
 
-impl<W: Write> Writer<W> {
-    /// Begins a journal.
+impl<W: Write + Seek> Writer<W> {
+    /// Begins a journal at the start of `to`.
     ///
     /// # Errors
     /// When the header cannot be written.
@@ -79,7 +81,10 @@ impl<W: Write> Writer<W> {
 
     fn put(&mut self) -> Result<()> {
         let written = self.to.write_all(&self.buf).and_then(|()| self.to.flush());
-        self.bytes += self.buf.len() as u64;
+        match &written {
+            Ok(()) => self.bytes += self.buf.len() as u64,
+            Err(_) => drop(self.to.seek(SeekFrom::Start(self.bytes))),
+        }
         self.buf.clear();
         written.map_err(|e| Error::io("write the journal", e))
     }

@@ -402,10 +402,10 @@ impl Seek for SharedFile {
 /// The journal of a killed recorder may end in half an entry; that is no damage. A wrong byte is.
 #[test]
 fn journal_of_an_unfinished_file() {
-    let mut writer = journal::Writer::create(Vec::new()).unwrap();
+    let mut writer = journal::Writer::create(Cursor::new(Vec::new())).unwrap();
     writer.handlers(&common::private().handlers).unwrap();
     writer.true_counts(0, &[1, 2, 3]).unwrap();
-    let mut journal = writer.into_inner();
+    let mut journal = writer.into_inner().into_inner();
     let mut bytes = common::recording();
     bytes[72..104].fill(0);
     let mut file = FileReader::open(&bytes).unwrap();
@@ -419,6 +419,25 @@ fn journal_of_an_unfinished_file() {
     file.use_journal(&journal).unwrap();
     assert_eq!(file.problems()[0].kind(), ErrorKind::Checksum);
     assert!(file.use_journal(b"no journal, but long enough").is_err());
+}
+
+/// A journal on a full disk: half an entry is written over by the next one that fits.
+#[test]
+fn journal_on_a_full_disk() {
+    let disk = SharedFile::default();
+    let mut writer = journal::Writer::create(disk.clone()).unwrap();
+    writer.true_counts(0, &[1, 2]).unwrap();
+    disk.limit(disk.contents().len() + 30);
+    assert_eq!(writer.true_counts(0, &[3; 20]).unwrap_err().kind(), ErrorKind::Io);
+    let read = journal::read(&disk.contents()).unwrap();
+    assert_eq!((read.entries, read.damage.map(|e| e.kind())), (1, Some(ErrorKind::Truncated)));
+    disk.limit(usize::MAX);
+    writer.true_counts(0, &[4; 20]).unwrap();
+    assert_eq!(writer.bytes_written(), disk.contents().len() as u64);
+    let read = journal::read(&disk.contents()).unwrap();
+    assert!(read.damage.is_none());
+    let counts: Vec<u64> = [1, 2].into_iter().chain([4; 20]).collect();
+    assert_eq!(read.private.true_counts(0), Some(&counts[..]));
 }
 
 /// One zstd stream in several records, cut where it pleases the compressor, with plain records between them.

@@ -157,7 +157,7 @@ fn container_seeds() -> Vec<(String, Vec<u8>)> {
     pipe.finished_round().unwrap();
     let pipe = pipe.finish(&common::features()).unwrap();
 
-    let mut journal = journal::Writer::create(Vec::new()).unwrap();
+    let mut journal = journal::Writer::create(Cursor::new(Vec::new())).unwrap();
     journal.handlers(&common::private().handlers).unwrap();
     journal.true_counts(0, &[1, 2, 3]).unwrap();
     journal.tally(&tally()).unwrap();
@@ -167,7 +167,7 @@ fn container_seeds() -> Vec<(String, Vec<u8>)> {
         ("unfinished", unfinished),
         ("pipe", pipe),
         ("compressed", compressed(&records)),
-        ("journal", journal.into_inner()),
+        ("journal", journal.into_inner().into_inner()),
     ];
     all.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeMap;
+use std::io::Cursor;
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -79,7 +80,7 @@ fn privates() -> impl Strategy<Value = Private> {
 
 /// Writes a section's contents as a recorder does: counts in pieces, the tally several times.
 fn write_journal(p: &Private) -> Vec<u8> {
-    let mut w = journal::Writer::create(Vec::new()).unwrap();
+    let mut w = journal::Writer::create(Cursor::new(Vec::new())).unwrap();
     w.handlers(&p.handlers).unwrap();
     for t in &p.true_counts {
         let (a, b) = t.counts.split_at(t.counts.len() / 2);
@@ -90,7 +91,7 @@ fn write_journal(p: &Private) -> Vec<u8> {
     w.tally(p.tally.as_ref().unwrap()).unwrap();
     p.other.iter().for_each(|e| w.append(e.kind, e.data.clone()).unwrap());
     let bytes = w.bytes_written();
-    let out = w.into_inner();
+    let out = w.into_inner().into_inner();
     assert_eq!(out.len() as u64, bytes);
     out
 }
