@@ -2,12 +2,12 @@
 
 use std::fs::File;
 
-use object::read::ReadCache;
+use crate::source::Tables;
 
-/// The GNU build id of an ELF file: only headers and notes are read. `None` when it is no ELF file or has none.
+/// The GNU build id of an ELF file: only headers and notes are read, and the file's position stays
+/// where it is. `None` when it is no ELF file or has none.
 pub fn of_file(file: &File) -> Option<Vec<u8>> {
-    let tables = ReadCache::new(file);
-    crate::elf::build_id_of(&tables).ok().filter(|id| !id.is_empty())
+    crate::elf::build_id_of(&Tables::of(file)).ok().filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]
@@ -20,6 +20,7 @@ mod tests {
         let path = std::fs::read_link("/proc/self/exe").unwrap();
         let whole = crate::SymbolTable::from_elf(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(of_file(&File::open(&path).unwrap()).as_deref(), whole.build_id());
+        assert_eq!(crate::SymbolTable::from_file(&File::open(&path).unwrap()).unwrap(), whole);
         assert_eq!(of_file(&File::open("/proc/self/status").unwrap()), None);
     }
 }

@@ -5,10 +5,13 @@ mod debugdata;
 mod object;
 mod plt;
 
+use std::fs::File;
+
 use crate::bytes::{Cursor, put_block, seal, unseal};
 use crate::error::Error;
 use crate::names::{Hit, NameMap};
 use crate::notes::MAX_BUILD_ID;
+use crate::source::Tables;
 pub(crate) use object::{Builder, Debuglink, build_id_of};
 
 /// Marks an encoded table. The last byte is the version of the layout; an older one is derived anew.
@@ -62,6 +65,16 @@ impl SymbolTable {
     pub fn from_elf(elf: &[u8]) -> Result<SymbolTable, Error> {
         let mut builder = Builder::default();
         builder.add_object(elf)?;
+        Ok(builder.finish())
+    }
+
+    /// Reads the symbols of an ELF file: only its tables, without mapping it, so that its owner may cut it meanwhile.
+    ///
+    /// # Errors
+    /// As for [`from_elf`](SymbolTable::from_elf), and where the file cannot be read.
+    pub fn from_file(file: &File) -> Result<SymbolTable, Error> {
+        let mut builder = Builder::default();
+        builder.add_object(&Tables::of(file))?;
         Ok(builder.finish())
     }
 

@@ -5,7 +5,7 @@
 //! could cut them short under our eyes.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl FileBytes {
         FileBytes::of(File::open(path)?)
     }
 
-    /// The bytes of a file that is open already, and at its beginning.
+    /// The bytes of a file that is open already, from its beginning where it has one.
     ///
     /// # Errors
     /// As for [`open`](FileBytes::open).
@@ -44,6 +44,9 @@ impl FileBytes {
             // Read to the end, not to the stated length: files of procfs and sysfs are regular and say that they are
             // empty.
             let mut bytes = Vec::new();
+            if meta.is_file() {
+                file.rewind()?;
+            }
             file.read_to_end(&mut bytes)?;
             return Ok(FileBytes(Inner::Read(bytes)));
         }
@@ -85,6 +88,9 @@ mod tests {
         assert_eq!(&*FileBytes::open(&path).unwrap(), b"");
         std::fs::write(&path, b"content").unwrap();
         assert_eq!(&*FileBytes::open(&path).unwrap(), b"content");
+        let mut half = File::open(&path).unwrap();
+        half.seek(io::SeekFrom::Start(3)).unwrap();
+        assert_eq!(&*FileBytes::of(half).unwrap(), b"content");
         let large = std::fs::File::create(&path).unwrap();
         large.set_len(MAP_FROM + 1).unwrap();
         assert_eq!(FileBytes::open(&path).unwrap().len() as u64, MAP_FROM + 1);

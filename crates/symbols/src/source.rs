@@ -145,11 +145,10 @@ pub struct RealFiles;
 impl Files for RealFiles {
     fn open(&self, place: &Place<'_>) -> io::Result<Box<dyn Source>> {
         let file = open(place)?;
-        let meta = file.metadata()?;
-        if !meta.is_file() {
+        if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(Box::new(RealSource { file, meta }))
+        Ok(Box::new(file))
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
@@ -178,27 +177,23 @@ fn open(place: &Place<'_>) -> io::Result<File> {
     }
 }
 
-struct RealSource {
-    file: File,
-    meta: std::fs::Metadata,
-}
-
-impl Source for RealSource {
+impl Source for File {
     fn len(&self) -> u64 {
-        self.meta.len()
+        self.metadata().map_or(0, |m| m.len())
     }
 
     fn owner(&self) -> u32 {
-        self.meta.uid()
+        // What cannot be asked is taken for somebody else's.
+        self.metadata().map_or(u32::MAX, |m| m.uid())
     }
 
     fn identity(&self) -> Option<Identity> {
-        let m = &self.meta;
+        let m = self.metadata().ok()?;
         Some([m.dev(), m.ino(), m.len(), m.ctime().cast_unsigned_word(), m.ctime_nsec().cast_unsigned_word()])
     }
 
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(to, offset)
+        FileExt::read_at(self, to, offset)
     }
 }
 
