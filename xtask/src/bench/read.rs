@@ -10,28 +10,22 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// One comparison: what each side is told beside `-i FILE`. perf is spared the lookup of inlined functions, which
+/// One comparison: what both sides are told beside `-i FILE`. perf is spared the lookup of inlined functions, which
 /// ours does not do.
 struct Bench {
     name: &'static str,
-    ours: &'static [&'static str],
-    perf: &'static [&'static str],
+    arguments: &'static [&'static str],
 }
 
 const REPORTS: [Bench; 2] = [
+    Bench { name: "report -g none", arguments: &["report", "--stdio", "--no-children", "--no-inline", "-g", "none"] },
     Bench {
-        name: "report",
-        ours: &["report", "--stdio"],
-        perf: &["report", "--stdio", "--no-children", "--no-inline", "-g", "none"],
-    },
-    Bench {
-        name: "report -g",
-        ours: &["report", "--stdio", "-g"],
-        perf: &["report", "--stdio", "--no-children", "--no-inline", "-g", "graph,0.5,caller"],
+        name: "report -g graph",
+        arguments: &["report", "--stdio", "--no-children", "--no-inline", "-g", "graph,0.5,caller"],
     },
 ];
 
-const SCRIPT: Bench = Bench { name: "script", ours: &["script"], perf: &["script", "--no-inline"] };
+const SCRIPT: Bench = Bench { name: "script", arguments: &["script", "--no-inline"] };
 
 pub(super) fn report(tools: &Tools, pairs: usize) -> Result<()> {
     let recordings = recordings()?;
@@ -45,8 +39,7 @@ pub(super) fn report(tools: &Tools, pairs: usize) -> Result<()> {
 pub(super) fn script(tools: &Tools, pairs: usize) -> Result<()> {
     let recordings = recordings()?;
     for recording in &recordings {
-        let count = |tool: &Path, arguments: &[&str]| samples_in_script(tool, arguments, recording);
-        agree(recording, count(&tools.ours, SCRIPT.ours)?, count(&tools.perf, SCRIPT.perf)?)?;
+        agree(recording, samples_in_script(&tools.ours, recording)?, samples_in_script(&tools.perf, recording)?)?;
     }
     compare(tools, &[SCRIPT], &recordings, pairs)
 }
@@ -75,19 +68,17 @@ fn compare(tools: &Tools, benches: &[Bench], recordings: &[Recording], pairs: us
 }
 
 fn row(tools: &Tools, bench: &Bench, recording: &Recording, pairs: usize) -> Result<Vec<String>> {
-    let run = |tool: &Path, arguments: &[&str]| {
-        process::time(Command::new(tool).args(arguments).arg("-i").arg(&recording.path))
-    };
+    let run = |tool: &Path| process::time(Command::new(tool).args(bench.arguments).arg("-i").arg(&recording.path));
     warm(&recording.path)?;
     let (mut ours, mut perf) = (Vec::new(), Vec::new());
     let (mut wall, mut cpu) = (Ratios::default(), Ratios::default());
     for turn in 0..pairs {
         let (mine, theirs) = if turn % 2 == 0 {
-            let mine = run(&tools.ours, bench.ours)?;
-            (mine, run(&tools.perf, bench.perf)?)
+            let mine = run(&tools.ours)?;
+            (mine, run(&tools.perf)?)
         } else {
-            let theirs = run(&tools.perf, bench.perf)?;
-            (run(&tools.ours, bench.ours)?, theirs)
+            let theirs = run(&tools.perf)?;
+            (run(&tools.ours)?, theirs)
         };
         wall.push(theirs.wall.as_secs_f64() / mine.wall.as_secs_f64());
         cpu.push(theirs.cpu.as_secs_f64() / mine.cpu.as_secs_f64());
@@ -132,9 +123,9 @@ fn samples_by_perf(tools: &Tools, recording: &Recording) -> Result<u64> {
 }
 
 /// Every sample with a call chain ends in an empty line.
-fn samples_in_script(tool: &Path, arguments: &[&str], recording: &Recording) -> Result<u64> {
+fn samples_in_script(tool: &Path, recording: &Recording) -> Result<u64> {
     let mut child = Command::new(tool)
-        .args(arguments)
+        .args(SCRIPT.arguments)
         .arg("-i")
         .arg(&recording.path)
         .stdout(Stdio::piped())
@@ -148,6 +139,6 @@ fn samples_in_script(tool: &Path, arguments: &[&str], recording: &Recording) -> 
         fresh = empty;
     }
     let (status, ..) = process::reap(child)?;
-    ensure!(status == 0, "{} {arguments:?} ended with status {status}", tool.display());
+    ensure!(status == 0, "{} script ended with status {status}", tool.display());
     Ok(samples)
 }
