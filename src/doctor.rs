@@ -13,7 +13,8 @@ use crate::text::clean;
 
 /// Looks, and shows what was found. A "no" is an answer, not a failure.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
-    let checks = afterimage_perf_event::probe::all();
+    let mut checks = afterimage_perf_event::probe::all();
+    checks.extend(afterimage_handler::probe::all());
     let kernel = kernel();
     let mut to = out::stdout()?;
     if args.json {

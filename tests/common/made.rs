@@ -11,7 +11,7 @@ use afterimage_perf_data::{
 };
 
 /// Addresses of samples lie from here on; nothing is mapped there unless a test says so.
-pub const CODE: u64 = 0x40_0000;
+pub(crate) const CODE: u64 = 0x40_0000;
 
 const FIELDS: SampleType = SampleType::IP
     .union(SampleType::TID)
@@ -20,11 +20,12 @@ const FIELDS: SampleType = SampleType::IP
     .union(SampleType::PERIOD)
     .union(SampleType::IDENTIFIER);
 
-/// An event of a recording made by hand.
-pub fn event(name: &str, id: u64, chains: bool) -> EventDesc {
+/// A software event of a recording made by hand: `cpu-clock` or `page-faults`.
+pub(crate) fn event(name: &str, id: u64, chains: bool) -> EventDesc {
     let more = if chains { SampleType::CALLCHAIN } else { SampleType::empty() };
     let attr = Attr {
         kind: 1,
+        config: if name == "page-faults" { 2 } else { 0 },
         period_or_freq: 1000,
         sample_type: FIELDS.union(more),
         flags: AttrFlags::SAMPLE_ID_ALL,
@@ -34,14 +35,14 @@ pub fn event(name: &str, id: u64, chains: bool) -> EventDesc {
 }
 
 /// The recording under way.
-pub struct Made {
+pub(crate) struct Made {
     writer: FileWriter<File>,
     events: Vec<EventDesc>,
     time: u64,
 }
 
 impl Made {
-    pub fn at(path: &Path, events: Vec<EventDesc>) -> Self {
+    pub(crate) fn at(path: &Path, events: Vec<EventDesc>) -> Self {
         let file = File::create(path).unwrap();
         Made { writer: FileWriter::create(file, &events).unwrap(), events, time: 1_000_000_000 }
     }
@@ -65,13 +66,13 @@ impl Made {
     }
 
     /// A thread gets a name.
-    pub fn comm(&mut self, pid: u32, comm: &[u8]) {
+    pub(crate) fn comm(&mut self, pid: u32, comm: &[u8]) {
         let id = self.id(pid);
         self.put(&Record::Comm(Comm { pid, tid: pid, comm, misc: 0, id }), 0);
     }
 
     /// A process maps a file at [`CODE`].
-    pub fn map(&mut self, pid: u32, filename: &[u8]) {
+    pub(crate) fn map(&mut self, pid: u32, filename: &[u8]) {
         let id = self.id(pid);
         let file = FileId::Inode { maj: 8, min: 1, ino: 7, generation: 0 };
         let map =
@@ -80,7 +81,7 @@ impl Made {
     }
 
     /// A sample in user mode of an event, with a chain where the event has chains.
-    pub fn sample(&mut self, event: usize, pid: u32, period: u64, addresses: &[u64]) {
+    pub(crate) fn sample(&mut self, event: usize, pid: u32, period: u64, addresses: &[u64]) {
         self.time += 1_000_000;
         let attr = &self.events[event].attr;
         let mut words = vec![context::USER];
@@ -103,13 +104,13 @@ impl Made {
     }
 
     /// Ends the recording as it should be.
-    pub fn finish(mut self, private: Option<&Private>) {
+    pub(crate) fn finish(mut self, private: Option<&Private>) {
         self.writer.finished_round().unwrap();
         self.writer.finish(&Features::default(), private).unwrap();
     }
 
     /// Leaves the recording as a recorder that was killed after a pass does.
-    pub fn killed(mut self) {
+    pub(crate) fn killed(mut self) {
         self.writer.finished_round().unwrap();
         self.writer.checkpoint().unwrap();
     }

@@ -5,41 +5,41 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// The command under test.
-pub fn afterimage() -> Command {
+pub(crate) fn afterimage() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_afterimage"));
     command.stdin(Stdio::null()).env("NO_COLOR", "1");
     command
 }
 
 /// Runs the command with some words.
-pub fn run(words: &[&str]) -> Output {
+pub(crate) fn run(words: &[&str]) -> Output {
     afterimage().args(words).output().unwrap()
 }
 
 /// What a run left on stdout.
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 /// What a run left on stderr.
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 /// Runs the command, which has to end with 0, and gives its stdout.
-pub fn text(words: &[&str]) -> String {
+pub(crate) fn text(words: &[&str]) -> String {
     let output = run(words);
     assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
     stdout(&output)
 }
 
 /// A folder for one test, gone at its end.
-pub fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
 /// Records `command` by `perf record` with some options.
-pub fn perf_record(file: &Path, options: &[&str], command: &[&str]) {
+pub(crate) fn perf_record(file: &Path, options: &[&str], command: &[&str]) {
     let output = Command::new("perf")
         .args(["record", "-q", "-o"])
         .arg(file)
@@ -53,18 +53,18 @@ pub fn perf_record(file: &Path, options: &[&str], command: &[&str]) {
 }
 
 /// Runs a reader of perf and gives its stdout.
-pub fn perf(words: &[&str]) -> String {
+pub(crate) fn perf(words: &[&str]) -> String {
     let output = Command::new("perf").args(words).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "perf {words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// A path as the command line takes it.
-pub fn word(path: &Path) -> &str {
+pub(crate) fn word(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 /// A file of a folder.
-pub fn file(folder: &tempfile::TempDir, name: &str) -> PathBuf {
+pub(crate) fn file(folder: &tempfile::TempDir, name: &str) -> PathBuf {
     folder.path().join(name)
 }
