@@ -1,42 +1,45 @@
-//! Stacks, each distinct one once: first by their raw bytes, then by the places of their addresses.
+//! Stacks, each distinct one once, by their raw bytes.
 
 use std::hash::Hasher;
 
 use afterimage_perf_data::{Callchain, context};
 use hashbrown::HashTable;
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::loc::CpuMode;
 use crate::sample::TimedSample;
 use crate::state::{State, walk_chain};
 
-/// A raw stack as it lies in the file; 0 is the empty one.
-pub(crate) type ChainId = u32;
-
-struct Chain<'f> {
-    chain: Callchain<'f>,
+/// A distinct raw stack, borrowed from the file. It lies in the hash table itself: a sample costs one cache line of the
+/// table beside the bytes to compare.
+#[derive(Debug, Default)]
+pub(crate) struct Chain<'f> {
+    bytes: &'f [u8],
     hash: u64,
+    /// Its number; 0 is the empty stack.
+    pub(crate) id: u32,
+    /// The entry that had this stack last: most often the next sample's too.
+    pub(crate) last_entry: u32,
     /// Whether it has user addresses, whose meaning depends on what the process had mapped.
-    user: bool,
+    pub(crate) user: bool,
     /// Lowest and highest kernel address in it, to see cheaply whether text that comes and goes may be among them.
     kernel: Option<(u64, u64)>,
     /// What its kernel addresses meant, and the version of the timeline at which that was looked up.
     bound: Option<(u64, u32)>,
 }
 
-/// All distinct raw stacks, borrowed from the file.
+/// All distinct raw stacks.
 pub(crate) struct Chains<'f> {
-    chains: Vec<Chain<'f>>,
-    table: HashTable<u32>,
-    /// Distinct meanings of kernel addresses of a stack: the texts that they were in.
-    bindings: rustc_hash::FxHashMap<Box<[u32]>, u32>,
-    texts: Vec<u32>,
+    table: HashTable<Chain<'f>>,
+    /// The stack of samples without one, and of all samples where stacks are not asked for.
+    none: Chain<'f>,
 }
 
-/// What a stack depends on beside its bytes.
-pub(crate) struct Interned {
-    pub(crate) id: ChainId,
-    pub(crate) user: bool,
+/// Distinct meanings of the kernel addresses of a stack: the texts that they were in.
+#[derive(Debug, Default)]
+pub(crate) struct Bindings {
+    known: FxHashMap<Box<[u32]>, u32>,
+    texts: Vec<u32>,
 }
 
 #[inline]
@@ -48,99 +51,107 @@ fn hash_of(bytes: &[u8]) -> u64 {
 
 impl<'f> Chains<'f> {
     pub(crate) fn new() -> Chains<'f> {
-        Chains {
-            chains: vec![Chain { chain: Callchain::default(), hash: 0, user: false, kernel: None, bound: None }],
-            table: HashTable::new(),
-            bindings: rustc_hash::FxHashMap::default(),
-            texts: Vec::new(),
-        }
+        Chains { table: HashTable::new(), none: Chain { last_entry: u32::MAX, ..Chain::default() } }
     }
 
-    /// The number of a sample's stack.
+    /// The stack of samples without one.
     #[inline]
-    pub(crate) fn intern(&mut self, sample: &TimedSample<'f>) -> Interned {
-        if sample.chain.is_empty() {
-            return Interned { id: 0, user: false };
-        }
-        let bytes = sample.chain.bytes();
-        let hash = hash_of(bytes);
-        let chains = &self.chains;
-        let found = self.table.find(hash, |id| chains.get(*id as usize).is_some_and(|c| c.chain.bytes() == bytes));
-        match found.and_then(|id| Some((*id, chains.get(*id as usize)?))) {
-            Some((id, chain)) => Interned { id, user: chain.user },
-            None => self.add(sample, hash),
-        }
+    pub(crate) fn none(&mut self) -> &mut Chain<'f> {
+        &mut self.none
     }
 
-    fn add(&mut self, sample: &TimedSample<'f>, hash: u64) -> Interned {
-        let id = u32::try_from(self.chains.len()).unwrap_or(u32::MAX);
+    /// A sample's stack.
+    #[inline]
+    pub(crate) fn intern(&mut self, chain: Callchain<'f>) -> &mut Chain<'f> {
+        let bytes = chain.bytes();
+        if bytes.is_empty() {
+            return &mut self.none;
+        }
+        let hash = hash_of(bytes);
+        let next = u32::try_from(self.table.len()).map_or(u32::MAX, |n| n.saturating_add(1));
+        self.table
+            .entry(hash, |known| known.hash == hash && known.bytes == bytes, |known| known.hash)
+            .or_insert_with(|| Chain::new(chain, hash, next))
+            .into_mut()
+    }
+}
+
+impl<'f> Chain<'f> {
+    #[inline(never)]
+    fn new(chain: Callchain<'f>, hash: u64, id: u32) -> Chain<'f> {
         let mut user = false;
         let mut kernel: Option<(u64, u64)> = None;
         // What stands before the first marker has the mode of the sample, which another sample may not share.
-        walk_chain(sample.chain, CpuMode::Unknown, 0, |addr, mode, _| {
+        walk_chain(chain, CpuMode::Unknown, 0, |addr, mode, _| {
             user |= matches!(mode, CpuMode::User | CpuMode::Unknown);
             if matches!(mode, CpuMode::Kernel | CpuMode::Unknown) {
                 kernel = Some(kernel.map_or((addr, addr), |(low, high)| (low.min(addr), high.max(addr))));
             }
         });
-        self.chains.push(Chain { chain: sample.chain, hash, user, kernel, bound: None });
-        let chains = &self.chains;
-        self.table.insert_unique(hash, id, |id| chains.get(*id as usize).map_or(0, |chain| chain.hash));
-        Interned { id, user }
+        Chain { bytes: chain.bytes(), hash, id, last_entry: u32::MAX, user, kernel, bound: None }
     }
 
     /// A number for what the kernel addresses of a sample mean now: 0 unless text that comes and goes is among them.
     #[inline]
-    pub(crate) fn binding(&mut self, id: ChainId, state: &State, sample: &TimedSample<'f>) -> u32 {
+    pub(crate) fn binding(&mut self, bindings: &mut Bindings, state: &State, sample: &TimedSample<'f>) -> u32 {
         let timeline = state.kernel();
-        let Some(chain) = self.chains.get(id as usize) else { return 0 };
-        let covered = match chain.kernel {
+        let covered = match self.kernel {
             // Without a kernel part of the stack the sample's own address is all there is.
             None => sample.mode() == CpuMode::Kernel && timeline.may_overlap(sample.ip, sample.ip),
             Some((low, high)) => timeline.may_overlap(low, high),
         };
-        match chain.bound {
+        match self.bound {
             _ if !covered => 0,
             Some((version, bound)) if version == timeline.version() => bound,
-            _ => self.bind(id, state, sample),
+            _ => {
+                let stack = if self.id == 0 { Callchain::default() } else { sample.chain };
+                let bound = bindings.of(state, sample, stack);
+                // Without a kernel part it is the meaning of one sample's address only.
+                if self.kernel.is_some() {
+                    self.bound = Some((timeline.version(), bound));
+                }
+                bound
+            }
         }
     }
+}
 
+impl Bindings {
     #[inline(never)]
-    fn bind(&mut self, id: ChainId, state: &State, sample: &TimedSample<'f>) -> u32 {
+    fn of(&mut self, state: &State, sample: &TimedSample<'_>, stack: Callchain<'_>) -> u32 {
         let texts = &mut self.texts;
         texts.clear();
-        walk_chain(sample.chain, sample.mode(), sample.ip, |addr, mode, caller| {
+        walk_chain(stack, sample.mode(), sample.ip, |addr, mode, caller| {
             if mode == CpuMode::Kernel {
                 if let Some(text) = state.kernel_text_at(addr.wrapping_sub(u64::from(caller))) {
                     texts.push(u32::try_from(text.index()).unwrap_or(u32::MAX));
                 }
             }
         });
-        let bound = match self.bindings.get(&**texts) {
+        match self.known.get(&**texts) {
             _ if texts.is_empty() => 0,
             Some(bound) => *bound,
             None => {
-                let bound = u32::try_from(self.bindings.len()).map_or(u32::MAX, |n| n.saturating_add(1));
-                self.bindings.insert(texts.as_slice().into(), bound);
+                let bound = u32::try_from(self.known.len()).map_or(u32::MAX, |n| n.saturating_add(1));
+                self.known.insert(texts.as_slice().into(), bound);
                 bound
             }
-        };
-        match self.chains.get_mut(id as usize) {
-            // Without a kernel part it is the meaning of one sample's address only.
-            Some(chain) if chain.kernel.is_some() => chain.bound = Some((state.kernel().version(), bound)),
-            _ => {}
         }
-        bound
     }
 }
 
 /// What the user part of a stack is like, if it has one. Code without frame pointers leaves the kernel one or two frames
-/// to find, so its callers are missing. Looks at the last values only: user addresses are those of the lower half.
+/// to find, so its callers are missing. Looks at the first and last values only: user addresses are those of the lower
+/// half.
 #[inline]
 pub(crate) fn user_part(chain: Callchain<'_>) -> Option<UserPart> {
+    let values = chain.iter();
+    // The end of a long stack may be far from its beginning, which is at hand.
+    if values.len() > FEW + 1 && values.clone().next() == Some(context::USER) {
+        return Some(UserPart::Long);
+    }
     let mut last = None;
-    for value in chain.iter().rev().take(FEW + 1) {
+    for value in values.rev().take(FEW + 1) {
         if context::is_marker(value) {
             return (value == context::USER).then_some(UserPart::Short);
         }

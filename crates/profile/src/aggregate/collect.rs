@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::chains::{Chains, UserPart, user_part};
+use super::chains::{Bindings, Chains, UserPart, user_part};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::loc::{CpuMode, Loc, Place};
 use crate::replay::Sink;
@@ -71,6 +71,7 @@ struct Needs {
 pub(crate) struct Collector<'f> {
     needs: Needs,
     chains: Chains<'f>,
+    bindings: Bindings,
     table: HashTable<u32>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) events: Vec<EventSums>,
@@ -109,36 +110,11 @@ impl<'f> Collector<'f> {
                 cgroup: has(SortKey::Cgroup),
             },
             chains: Chains::new(),
+            bindings: Bindings::default(),
             table: HashTable::new(),
             entries: Vec::new(),
             events: vec![EventSums::default(); events],
             places: Places::default(),
-        }
-    }
-
-    #[inline]
-    fn key(&mut self, state: &State, sample: &TimedSample<'f>) -> EntryKey {
-        let mode = sample.mode();
-        let (chain, user) = if self.needs.chains {
-            let chain = self.chains.intern(sample);
-            (chain.id, chain.user)
-        } else {
-            (0, false)
-        };
-        let pick = |wanted: bool, value: u32| if wanted { value } else { 0 };
-        EntryKey {
-            ip: sample.ip,
-            cgroup: if self.needs.cgroup { sample.cgroup.unwrap_or(0) } else { 0 },
-            chain,
-            // What a process had mapped matters to its own addresses only.
-            space: pick(user || matches!(mode, CpuMode::User | CpuMode::Unknown), sample.space.0),
-            binding: self.chains.binding(chain, state, sample),
-            comm: pick(self.needs.comm, sample.comm.0),
-            pid: pick(self.needs.pid, sample.pid),
-            tid: pick(self.needs.tid, sample.tid),
-            cpu: pick(self.needs.cpu, sample.cpu.unwrap_or(NO_CPU)),
-            event: u32::try_from(sample.event).unwrap_or(u32::MAX),
-            mode: mode as u32,
         }
     }
 
@@ -173,13 +149,46 @@ impl<'f> Sink<'f> for Collector<'f> {
                 }
             }
         }
-        let key = self.key(state, sample);
-        let hash = hash_of(&key);
+        let chain = if self.needs.chains { self.chains.intern(sample.chain) } else { self.chains.none() };
+        let binding = chain.binding(&mut self.bindings, state, sample);
+        let key = self.needs.key(sample, chain.id, chain.user, binding);
         let entries = &mut self.entries;
-        let found = self.table.find(hash, |i| entries.get(*i as usize).is_some_and(|entry| entry.key == key));
-        match found.and_then(|i| entries.get_mut(*i as usize)) {
-            Some(entry) => entry.weight.add(weight),
-            None => self.add(state, sample, key, hash, weight),
+        if let Some(entry) = entries.get_mut(chain.last_entry as usize).filter(|entry| entry.key == key) {
+            return entry.weight.add(weight);
+        }
+        let hash = hash_of(&key);
+        let found = self.table.find(hash, |i| entries.get(*i as usize).is_some_and(|entry| entry.key == key)).copied();
+        match found.and_then(|i| Some((i, entries.get_mut(i as usize)?))) {
+            Some((index, entry)) => {
+                entry.weight.add(weight);
+                chain.last_entry = index;
+            }
+            None => {
+                chain.last_entry = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+                self.add(state, sample, key, hash, weight);
+            }
+        }
+    }
+}
+
+impl Needs {
+    #[inline]
+    fn key(&self, sample: &TimedSample<'_>, chain: u32, user: bool, binding: u32) -> EntryKey {
+        let mode = sample.mode();
+        let pick = |wanted: bool, value: u32| if wanted { value } else { 0 };
+        EntryKey {
+            ip: sample.ip,
+            cgroup: if self.cgroup { sample.cgroup.unwrap_or(0) } else { 0 },
+            chain,
+            // What a process had mapped matters to its own addresses only.
+            space: pick(user || matches!(mode, CpuMode::User | CpuMode::Unknown), sample.space.0),
+            binding,
+            comm: pick(self.comm, sample.comm.0),
+            pid: pick(self.pid, sample.pid),
+            tid: pick(self.tid, sample.tid),
+            cpu: pick(self.cpu, sample.cpu.unwrap_or(NO_CPU)),
+            event: u32::try_from(sample.event).unwrap_or(u32::MAX),
+            mode: mode as u32,
         }
     }
 }
