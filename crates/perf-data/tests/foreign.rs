@@ -84,6 +84,24 @@ fn seekable() {
     }
 }
 
+/// Names from EVENT_DESC, from EVENT_UPDATE, or made from the attr where a stream has neither.
+#[test]
+fn event_names() {
+    if !has("event_names", &[Need::Corpus]) {
+        return;
+    }
+    let names = |name: &str| -> Vec<String> {
+        let bytes = load(name).unwrap_or_else(|| panic!("{name} is missing"));
+        FileReader::open(&bytes).unwrap().events().iter().map(|e| e.name.clone()).collect()
+    };
+    let of = |name: &str| names(&format!("perf_data_converter/perf.data.{name}"));
+    assert_eq!(of("hybrid_topology"), ["cpu_core/cycles:ppp/", "cpu_atom/cycles:ppp/", "dummy:HG"]);
+    assert_eq!(of("intel_pt-4.14"), ["intel_pt//", "cycles", "dummy:u", "dummy:u"]);
+    assert_eq!(of("lost_samples-4.4"), ["cycles:pp", "instructions:pp", "branch-instructions:pp"]);
+    assert_eq!(of("piped.hw_and_sw-3.4"), ["cycles", "branch-misses", "cpu-clock"]);
+    assert_eq!(of("piped.ctx_switch_namespaces-4.14"), ["cycles"]);
+}
+
 #[test]
 fn pipes() {
     if !has("pipes", &[Need::Corpus]) {

@@ -21,7 +21,7 @@ pub mod array {
 pub struct BpfProgInfo {
     /// `struct bpf_prog_info`, as long as the kernel that filled it knew it.
     pub info: Vec<u8>,
-    /// Which arrays there are, see [`array`].
+    /// Which arrays there are, see [`mod@array`].
     pub arrays: u64,
     /// The arrays, each padded to 8 bytes.
     pub data: Vec<u8>,
