@@ -40,7 +40,9 @@ fn useful(lines: Vec<String>) -> Vec<String> {
             || line.contains("ulimit -l")
             || line.contains("PROG LOAD LOG")
             || line.starts_with("processed ")
-            || line.contains("failed to load object")
+            || line.contains(": failed to load: ")
+            || line.contains(": failed to load object ")
+            || line.contains(": failed to load BPF skeleton ")
     };
     let mut lines: Vec<String> = lines.into_iter().filter(|l| !noise(l)).map(|l| l.trim_end().to_owned()).collect();
     lines.drain(..lines.len().saturating_sub(KEEP));
@@ -56,6 +58,8 @@ mod tests {
         let mut lines: Vec<String> = (0..30).map(|n| format!("{n}: (85) call bpf_x#1")).collect();
         lines.push("-- BEGIN PROG LOAD LOG --".into());
         lines.push("R1 type=ctx expected=fp".into());
+        lines.push("libbpf: prog 'x': failed to load: -EACCES".into());
+        lines.push("libbpf: failed to load BPF skeleton 'x': -EACCES".into());
         lines.push("processed 3 insns (limit 1000000)".into());
         lines.push(
             "libbpf: permission error while running as root; try raising 'ulimit -l'? current value: 8.0 MiB".into(),

@@ -52,8 +52,8 @@ impl FromStr for Builtin {
 pub enum Mechanism {
     /// The kernel's own context, by `bpf_cast_to_kern_ctx` (6.2 and later): every value is that of the ring's record.
     Kfuncs,
-    /// Helpers alone: the stack is unwound a second time, ids are those of the initial pid namespace, the time is taken
-    /// in the handler, and `emit` carries none.
+    /// Helpers alone: the stack comes by `bpf_get_stack`, ids are those of the initial pid namespace, `count` takes the
+    /// time itself and `emit` carries none.
     Plain,
 }
 

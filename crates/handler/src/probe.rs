@@ -108,8 +108,7 @@ fn sample_context() -> Check {
         mechanism: Some(Mechanism::Kfuncs),
         ..Options::default()
     };
-    let worse =
-        "handlers unwind stacks a second time, emit carries no time, ids are those of the initial pid namespace";
+    let worse = "handlers use helpers: stacks by bpf_get_stack, ids of the initial pid namespace, no time in emit";
     match Handlers::load(&options) {
         Ok(_) => Check::new(
             NAME,

@@ -60,6 +60,7 @@ static __always_inline __u32 ai_gate_slot(__u32 generation)
 struct ai_control {
 	__u32 generation;
 	__u32 fall_through; /* the verdict of an empty slot; in memory, so that no compiler and no verifier folds it */
+	__u64 never;        /* zero; see the stub */
 };
 
 struct {

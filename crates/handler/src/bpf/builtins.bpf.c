@@ -123,22 +123,40 @@ int ai_emit_plain(struct bpf_perf_event_data *ctx)
 
 /* ---- count ---- */
 
+/* The half that is being filled. */
 struct ai_half {
 	__u32 *index;
 	struct ai_entry *entries;
 	__u64 *arena;
-	__u64 *used_entries;
-	__u64 *used_words;
+	struct ai_used *used;
 };
 
-/*
- * Finds the entry of `want`, whose chain stands at the arena's end, or makes it. Linear probing stops at a free place
- * or at an equal 64-bit hash, so that the chain is compared once at most.
- */
-static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_entry *want, __u64 at)
+static __always_inline struct ai_entry *ai_entry_at(struct ai_half *half, __u32 number)
 {
-	struct ai_entry *entry = 0;
+	barrier_var(number);
+	return number < ai_nr_entries ? &half->entries[number] : 0;
+}
+
+static __always_inline bool ai_same(struct ai_half *half, const struct ai_entry *entry, const struct ai_entry *want,
+				    const __u64 *chain)
+{
+	const __u64 *other;
+
+	if (entry->nr != want->nr || entry->ip != want->ip || entry->pid != want->pid || entry->tid != want->tid ||
+	    entry->exec_id != want->exec_id || entry->comm[0] != want->comm[0] || entry->comm[1] != want->comm[1])
+		return false;
+	other = ai_arena_at(half->arena, entry->stack);
+	return other && ai_same_chain(other, chain, want->nr);
+}
+
+/*
+ * Finds the entry of `want`, whose chain stands at `at`, the arena's end, or makes it. Linear probing stops at a free
+ * place or at an equal 64-bit hash, so that the chain is compared once at most.
+ */
+static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_entry *want, const __u64 *chain, __u64 at)
+{
 	__u32 tag = want->hash >> 48, position = 0, number;
+	struct ai_entry *entry = 0;
 	bool place = false;
 
 	for (__u32 i = 0; i < AI_PROBES; i++) {
@@ -150,38 +168,34 @@ static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_en
 			place = true;
 			break;
 		}
-		number = (word & 0xffff) - 1;
-		if (word >> 16 != tag || number >= ai_nr_entries)
+		if (word >> 16 != tag)
 			continue;
-		entry = &half->entries[number];
-		if (entry->hash == want->hash)
+		entry = ai_entry_at(half, (word & 0xffff) - 1);
+		if (entry && entry->hash == want->hash)
 			break;
 		entry = 0;
 	}
 
 	if (entry) {
-		__u32 stack = entry->stack;
-
-		if (stack > ai_arena_words || entry->nr != want->nr || entry->ip != want->ip ||
-		    entry->pid != want->pid || entry->tid != want->tid || entry->exec_id != want->exec_id ||
-		    entry->comm[0] != want->comm[0] || entry->comm[1] != want->comm[1] ||
-		    !ai_same_chain(half->arena + stack, half->arena + at, want->nr))
+		if (!ai_same(half, entry, want, chain))
 			return AI_COLLISION;
 		entry->count++;
 		entry->period += want->period;
 		return AI_STORED;
 	}
 
-	number = *half->used_entries;
-	if (!place || number >= ai_nr_entries || at + want->nr > ai_arena_words)
+	number = half->used->entries;
+	entry = ai_entry_at(half, number);
+	if (!place || !entry || at + want->nr > ai_arena_words)
 		return AI_FULL;
 	want->stack = at;
 	want->position = position;
-	half->entries[number] = *want;
+	*entry = *want;
+	barrier_var(position);
 	half->index[position & ai_index_mask] = tag << 16 | (number + 1);
-	*half->used_entries = number + 1;
-	/* Chains begin at even words and end with a zero word where they are odd. */
-	*half->used_words = (at + want->nr + 1) & ~1ULL;
+	half->used->entries = number + 1;
+	/* A chain of odd length is followed by a zero word. */
+	half->used->words = (at + want->nr + 1) & ~1ULL;
 	return AI_STORED;
 }
 
@@ -190,28 +204,32 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 						   bool kernel_context)
 {
 	__u32 active = *(volatile __u64 *)&table->active & 1;
-	struct ai_half half = { .used_entries = &table->used[active].entries, .used_words = &table->used[active].words };
+	struct ai_half half = { .used = active ? &table->used[1] : &table->used[0] };
 	struct ai_entry want = { .count = 1 };
 	struct ai_sample sample;
-	__u64 at = *half.used_words, nr, hash;
+	__u64 at = half.used->words, nr, hash, *chain;
 
 	key = key * 2 + active;
 	half.index = bpf_map_lookup_elem(&ai_index, &key);
 	half.entries = bpf_map_lookup_elem(&ai_entries, &key);
 	half.arena = bpf_map_lookup_elem(&ai_arena, &key);
-	if (!half.index || !half.entries || !half.arena || at > ai_arena_words)
+	if (!half.index || !half.entries || !half.arena)
+		return AI_FULL;
+	chain = ai_arena_at(half.arena, at);
+	if (!chain)
 		return AI_FULL;
 
 	if (kernel_context)
-		ai_read_kern(ctx, &sample, cell->flags, half.arena + at);
+		ai_read_kern(ctx, &sample, cell->flags, chain);
 	else
-		ai_read_plain(ctx, &sample, cell->flags, half.arena + at);
+		ai_read_plain(ctx, &sample, cell->flags, chain);
 	nr = sample.nr;
 	if ((cell->flags & AI_STACK) && !nr)
 		counters->stack_failed++;
+	barrier_var(nr);
 	if (nr >= AI_CHAIN_WORDS(ai_chain_max))
 		return AI_FULL;
-	half.arena[at + nr] = 0;
+	chain[nr] = 0;
 
 	want.ip = sample.ip;
 	want.first_time = sample.time ? sample.time : bpf_ktime_get_ns();
@@ -223,8 +241,8 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 	bpf_get_current_comm(want.comm, sizeof(want.comm));
 	hash = ai_mix(ai_mix(want.comm[0], want.comm[1]), (__u64)want.pid << 32 | want.tid);
 	hash = ai_mix(ai_mix(hash, want.exec_id), want.ip);
-	want.hash = ai_hash_chain(half.arena + at, nr, hash);
-	return ai_put(&half, &want, at);
+	want.hash = ai_hash_chain(chain, nr, hash);
+	return ai_put(&half, &want, chain, at);
 }
 
 static __always_inline int ai_count_sample(struct bpf_perf_event_data *ctx, bool kernel_context)

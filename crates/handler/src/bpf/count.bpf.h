@@ -72,13 +72,27 @@ static __always_inline __u64 ai_mix(__u64 hash, __u64 value)
 	return hash ^ (hash >> 32);
 }
 
-/* No chain is longer than its buffer; the verifier has to be told again wherever it is walked. */
+/*
+ * Bounds are checked right before they are needed, each time on the value itself: older verifiers forget what they knew
+ * of a value that was kept on the stack meanwhile.
+ */
 static __always_inline __u64 ai_within_buffer(__u64 nr)
 {
 	__u64 most = AI_CHAIN_WORDS(ai_chain_max);
 
 	barrier_var(nr);
 	return nr < most ? nr : most;
+}
+
+/* Points into the arena; null where there is no room for a whole buffer. */
+static __always_inline __u64 *ai_arena_at(__u64 *arena, __u64 at)
+{
+	barrier_var(at);
+	if (at > ai_arena_words)
+		return 0;
+	arena += at;
+	barrier_var(arena);
+	return arena;
 }
 
 /* Two lanes, so that a multiplication need not wait for the one before. The word behind an odd chain is zero. */

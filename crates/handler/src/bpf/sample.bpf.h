@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Reading the sample in flight, in one of two ways. With the kernel's own context (6.2 and later) every value is the one
- * that the ring's record would carry. Without it, they come from helpers: the stack is unwound again, ids are those of
- * the initial pid namespace, and the time is taken here.
+ * that the ring's record would carry. Without it, they come from helpers: the stack in two halves by bpf_get_stack, ids
+ * are those of the initial pid namespace, and the time is taken here.
  */
 #ifndef AFTERIMAGE_SAMPLE_BPF_H
 #define AFTERIMAGE_SAMPLE_BPF_H
@@ -85,12 +85,15 @@ static __always_inline __u64 ai_unwind(struct bpf_perf_event_data *ctx, __u64 *c
 {
 	long bytes;
 
+	barrier_var(at);
 	if (at > ai_chain_max + 1)
 		return at;
-	bytes = bpf_get_stack(ctx, chain + at + 1, ai_chain_max * sizeof(__u64), flags);
+	chain += at;
+	barrier_var(chain);
+	bytes = bpf_get_stack(ctx, chain + 1, ai_chain_max * sizeof(__u64), flags);
 	if (bytes < (long)sizeof(__u64))
 		return at;
-	chain[at] = marker;
+	chain[0] = marker;
 	return at + 1 + ((__u64)bytes >> 3);
 }
 

@@ -37,6 +37,19 @@ static __always_inline void ai_note_generation(struct ai_cpu *cell, __u32 genera
 	cell->seen_generation = generation;
 }
 
+/*
+ * Linux 6.1 prepares the stack of a sample only for an attached program that calls bpf_get_stack, and a handler's call
+ * finds none otherwise. So the stub holds such a call, which it never makes. It also lets the kernel itself refuse events
+ * whose registers cannot be unwound.
+ */
+static __always_inline void ai_want_stack(struct bpf_perf_event_data *ctx, struct ai_control *control)
+{
+	__u64 word;
+
+	if (*(volatile __u64 *)&control->never)
+		bpf_get_stack(ctx, &word, sizeof(word), 0);
+}
+
 static __always_inline int ai_stub(struct bpf_perf_event_data *ctx, bool kernel_context)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, cell_of_event = ai_event * ai_nr_cpus + cpu;
@@ -55,6 +68,9 @@ static __always_inline int ai_stub(struct bpf_perf_event_data *ctx, bool kernel_
 	cell->flags = ai_event_flags;
 	if (cell->seen_generation != generation)
 		ai_note_generation(cell, generation, kernel_context ? ai_kern_time(ctx) : bpf_ktime_get_ns());
+
+	if (!kernel_context && (ai_event_flags & AI_STACK))
+		ai_want_stack(ctx, control);
 
 	verdict = ai_run_slots(ctx, ai_gate_slot(generation), *(volatile __u32 *)&control->fall_through);
 

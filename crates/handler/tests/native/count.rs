@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use afterimage_handler::{Builtin, EventConfig, Handlers, Mechanism, Options};
+use afterimage_handler::{Builtin, EventConfig, Handlers, Options};
 
 use crate::support::*;
 
@@ -13,7 +13,7 @@ use crate::support::*;
 #[test]
 fn draining_while_counting_loses_nothing() {
     let Some(_one) = alone("draining_while_counting_loses_nothing") else { return };
-    for mechanism in BOTH {
+    for mechanism in mechanisms() {
         let busy: Vec<Busy> = (0..2).map(|_| Busy::deep()).collect();
         let events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1)).collect();
         let mut handlers = load(Builtin::Count, false, mechanism);
@@ -49,7 +49,7 @@ fn draining_while_faults_are_counted_loses_nothing() {
     let Some(_one) = alone("draining_while_faults_are_counted_loses_nothing") else { return };
     let busy: Vec<Busy> = (0..2).map(|_| Busy::new(|| Pages::new(64).touch())).collect();
     let events: Vec<Event> = busy.iter().map(|b| Event::open(&page_faults(), b.tid, -1, 1)).collect();
-    let mut handlers = load(Builtin::Count, false, Mechanism::Kfuncs);
+    let mut handlers = load(Builtin::Count, false, best());
     for event in &events {
         handlers.attach(0, event.fd.as_fd()).unwrap();
     }
@@ -64,7 +64,7 @@ fn draining_while_faults_are_counted_loses_nothing() {
     sum += counts(&mut handlers).iter().map(|e| e.count).sum::<u64>();
     let seen = total(&handlers);
     println!("{sum} samples, {drains} drains");
-    assert!(seen.handled > 10_000, "{seen:?}");
+    assert!(seen.handled > 1000, "{seen:?}");
     assert_eq!((seen.stored, seen.stored), (sum, seen.handled), "{seen:?}");
 }
 
@@ -73,7 +73,7 @@ fn draining_while_faults_are_counted_loses_nothing() {
 fn a_half_is_used_again() {
     let Some(_one) = alone("a_half_is_used_again") else { return };
     let event = Event::open(&page_faults(), gettid(), -1, 1);
-    let mut handlers = load(Builtin::Count, false, Mechanism::Kfuncs);
+    let mut handlers = load(Builtin::Count, false, best());
     handlers.attach(0, event.fd.as_fd()).unwrap();
     let mut before = 0;
     for round in 0..10 {
@@ -94,8 +94,7 @@ fn a_half_is_used_again() {
 #[test]
 fn a_full_table_is_counted() {
     let Some(_one) = alone("a_full_table_is_counted") else { return };
-    let busy = Busy::deep();
-    let event = Event::open(&clock(100_000), busy.tid, -1, 1);
+    let event = Event::open(&page_faults(), gettid(), -1, 1);
     let options = Options {
         builtin: Builtin::Count,
         events: vec![EventConfig { callchain: true, ..EventConfig::default() }],
@@ -104,11 +103,13 @@ fn a_full_table_is_counted() {
     };
     let mut handlers = Handlers::load(&options).unwrap();
     handlers.attach(0, event.fd.as_fd()).unwrap();
+    let pages = Pages::new(1000);
     event.enable();
-    std::thread::sleep(Duration::from_secs(1));
+    pages.touch_each(|page| name_thread(&format!("page {}", page / 2)));
     event.disable();
     let seen = total(&handlers);
-    assert!(seen.lost_full > 0, "{seen:?}");
+    assert!(seen.lost_full >= 1000 - 2 * 64 * cpus().len() as u64, "{seen:?}");
+    assert!(seen.stored >= 2 * 64, "{seen:?}");
     let sum: u64 = counts(&mut handlers).iter().map(|e| e.count).sum();
     assert_eq!(seen.stored, sum);
     assert_eq!(seen.handled, seen.stored + seen.lost_full + seen.lost_collision);
@@ -152,7 +153,7 @@ fn a_cpu_without_a_table_is_counted() {
 #[test]
 fn without_stacks_the_address_is_the_key() {
     let Some(_one) = alone("without_stacks_the_address_is_the_key") else { return };
-    for mechanism in BOTH {
+    for mechanism in mechanisms() {
         let mut attr = page_faults();
         attr.sample_type.remove(afterimage_perf_data::SampleType::CALLCHAIN);
         let mut event = Event::open(&attr, gettid(), -1, 256);
@@ -185,7 +186,7 @@ fn without_stacks_the_address_is_the_key() {
 #[test]
 fn names_and_execs_split_entries() {
     let Some(_one) = alone("names_and_execs_split_entries") else { return };
-    for mechanism in BOTH {
+    for mechanism in mechanisms() {
         // The shell takes a new name, works, and becomes another shell that works.
         let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         let script = format!(
@@ -235,8 +236,8 @@ fn the_plain_mechanism_sees_the_same_stacks() {
         frequent.sort();
         frequent
     };
-    let (kfuncs, plain) = (run(Mechanism::Kfuncs), run(Mechanism::Plain));
-    assert_eq!(kfuncs.len(), 2, "one stack in user mode, one in the kernel: {kfuncs:x?}");
-    assert_eq!(kfuncs, plain);
-    assert!(kfuncs.iter().any(|(kernel, ..)| kernel.len() > 3));
+    let runs: Vec<_> = mechanisms().into_iter().map(run).collect();
+    assert_eq!(runs[0].len(), 2, "one stack in user mode, one in the kernel: {runs:x?}");
+    assert!(runs.iter().all(|other| *other == runs[0]), "{runs:x?}");
+    assert!(runs[0].iter().any(|(kernel, ..)| kernel.len() > 3));
 }

@@ -8,44 +8,49 @@ use afterimage_handler::Builtin;
 
 use crate::support::*;
 
-/// The program sees what an event without one delivers.
+/// The program sees what an event without one delivers. Two timers drift apart where the machine is not quiet, so one
+/// round of a few must come out even; a program that loses samples would never.
 #[test]
 fn clock_samples_equal_a_control_event() {
     let Some(_one) = alone("clock_samples_equal_a_control_event") else { return };
     for builtin in [Builtin::None, Builtin::Emit, Builtin::Count] {
-        let busy = Busy::deep();
-        let mut event = Event::open(&clock(1_000_000), busy.tid, -1, 64);
-        let mut control = Event::open(&clock(1_000_000), busy.tid, -1, 256);
-        let mut handlers = load(builtin, false, BOTH[0]);
-        let mut outputs = outputs(256);
-        give_outputs(&mut handlers, &outputs);
-        handlers.attach(0, event.fd.as_fd()).unwrap();
-        event.enable();
-        control.enable();
-        sleep(Duration::from_secs(1));
-        event.disable();
-        control.disable();
-        let seen = total(&handlers);
-        let delivered = control.drained().samples.len() as u64 + control.read().1;
-        assert!(seen.handled > 100, "{seen:?}");
-        assert!(
-            seen.handled.abs_diff(delivered) <= 2 * cpus().len() as u64,
-            "{builtin}: {seen:?}, control {delivered}"
-        );
-        assert_eq!(seen.handled, seen.filtered + seen.dropped + seen.passed);
-        let ring = event.drained().samples.len() as u64 + event.read().1;
-        assert_eq!(seen.chained, ring, "{builtin}: {seen:?}");
-        let emitted: u64 = outputs.iter_mut().map(|o| o.drained().samples.len() as u64).sum();
-        assert_eq!(seen.emitted, emitted + seen.emit_lost);
-        println!("{builtin}: handled {}, control {delivered}", seen.handled);
+        let rounds: Vec<(u64, u64)> = (0..8).map(|_| clock_round(builtin)).collect();
+        println!("{builtin}: handled and control {rounds:?}");
+        let even = |&(handled, control): &(u64, u64)| handled > 50 && handled.abs_diff(control) <= 2;
+        assert!(rounds.iter().any(even), "{builtin}: {rounds:?}");
     }
+}
+
+/// What the stub of one event handled, and what the same event without a stub delivered or lost.
+fn clock_round(builtin: Builtin) -> (u64, u64) {
+    let busy = Busy::deep();
+    let mut event = Event::open(&clock(1_000_000), busy.tid, -1, 64);
+    let mut control = Event::open(&clock(1_000_000), busy.tid, -1, 64);
+    let mut handlers = load(builtin, false, best());
+    let mut outputs = outputs(64);
+    give_outputs(&mut handlers, &outputs);
+    handlers.attach(0, event.fd.as_fd()).unwrap();
+    event.enable();
+    control.enable();
+    sleep(Duration::from_millis(300));
+    event.disable();
+    control.disable();
+    let seen = total(&handlers);
+    assert_eq!(seen.handled, seen.filtered + seen.dropped + seen.passed);
+    let ring = event.drained().samples.len() as u64 + event.read().1;
+    assert_eq!(seen.chained, ring, "{builtin}: {seen:?}");
+    let emitted: u64 = outputs.iter_mut().map(|o| o.drained().samples.len() as u64).sum();
+    assert_eq!(seen.emitted, emitted + seen.emit_lost);
+    let stored: u64 = counts(&mut handlers).iter().map(|e| e.count).sum();
+    assert_eq!(seen.stored, stored);
+    (seen.handled, control.drained().samples.len() as u64 + control.read().1)
 }
 
 /// Every page fault is in the count, in the ring, in the handler ring or in the table.
 #[test]
 fn page_faults_are_exact_with_every_builtin() {
     let Some(_one) = alone("page_faults_are_exact_with_every_builtin") else { return };
-    for mechanism in BOTH {
+    for mechanism in mechanisms() {
         for builtin in [Builtin::None, Builtin::Emit, Builtin::Count] {
             let mut event = Event::open(&page_faults(), gettid(), -1, 1024);
             let mut handlers = load(builtin, false, mechanism);

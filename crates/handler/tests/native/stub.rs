@@ -7,15 +7,31 @@ use afterimage_perf_data::Attr;
 
 use crate::support::*;
 
+/// Each handler loads in each way that this kernel has, and the better one is taken by itself.
+#[test]
+fn every_handler_loads() {
+    let Some(_one) = alone("every_handler_loads") else { return };
+    for mechanism in mechanisms() {
+        let handlers = load(Builtin::Count, true, mechanism);
+        assert_eq!(handlers.mechanism(), mechanism);
+        let names: Vec<_> = handlers.programs().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["stub", "gate", "emit", "count"]);
+    }
+    let options = Options { builtin: Builtin::Emit, events: vec![EventConfig::default()], ..Options::default() };
+    let handlers = Handlers::load(&options).unwrap();
+    assert_eq!(handlers.mechanism(), best());
+    assert_eq!(handlers.note().is_none(), best() == Mechanism::Kfuncs, "{:?}", handlers.note());
+}
+
 /// The link keeps the program on the event, and its end lets the event go.
 #[test]
 fn dropping_handlers_releases_the_event() {
     let Some(_one) = alone("dropping_handlers_releases_the_event") else { return };
     let mut event = Event::open(&page_faults(), gettid(), -1, 256);
-    let mut first = load(Builtin::Count, false, Mechanism::Kfuncs);
+    let mut first = load(Builtin::Count, false, best());
     first.attach(0, event.fd.as_fd()).unwrap();
     assert_eq!(first.attached(), 1);
-    let mut second = load(Builtin::Count, false, Mechanism::Kfuncs);
+    let mut second = load(Builtin::Count, false, best());
     let refused = second.attach(0, event.fd.as_fd()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
     drop(first);
@@ -36,7 +52,7 @@ fn dropping_handlers_releases_the_event() {
 fn attaching_leaves_the_event_disabled() {
     let Some(_one) = alone("attaching_leaves_the_event_disabled") else { return };
     let event = Event::open(&page_faults(), gettid(), -1, 1);
-    let mut handlers = load(Builtin::Count, false, Mechanism::Kfuncs);
+    let mut handlers = load(Builtin::Count, false, best());
     handlers.attach(0, event.fd.as_fd()).unwrap();
     Pages::new(10).touch();
     assert_eq!(event.read().0, 0);
@@ -98,7 +114,7 @@ fn impossible_options_are_refused() {
         ..Options::default()
     };
     assert_eq!(Handlers::load(&options).unwrap_err().kind(), ErrorKind::Unsupported);
-    let mut handlers = Handlers::load(&Options { mechanism: None, ..options }).unwrap();
+    let mut handlers = Handlers::load(&Options { builtin: Builtin::None, ..options }).unwrap();
     let event = Event::open(&page_faults(), gettid(), -1, 1);
     assert_eq!(handlers.attach(1, event.fd.as_fd()).unwrap_err().kind(), ErrorKind::Options);
     assert_eq!(handlers.set_output(0, 1 << 20, event.fd.as_fd()).unwrap_err().kind(), ErrorKind::Options);
@@ -201,7 +217,7 @@ fn with_constant_index() -> (OwnedFd, OwnedFd) {
 #[test]
 fn clearing_a_slot_takes_the_indirect_path() {
     let Some(_one) = alone("clearing_a_slot_takes_the_indirect_path") else { return };
-    for mechanism in BOTH {
+    for mechanism in mechanisms() {
         let handlers = load(Builtin::Count, false, mechanism);
         for (name, fd) in handlers.programs().into_iter().filter(|(name, _)| ["stub", "gate"].contains(name)) {
             let (by_register, checked) = indirect(fd);

@@ -14,7 +14,19 @@ use afterimage_perf_event::ring::Ring;
 use afterimage_perf_event::sys::{Kernel, Real};
 use afterimage_testkit::{Need, has};
 
-pub(crate) const BOTH: [Mechanism; 2] = [Mechanism::Kfuncs, Mechanism::Plain];
+/// The ways to a sample that this kernel has, the better one first.
+pub(crate) fn mechanisms() -> Vec<Mechanism> {
+    let kfuncs = afterimage_handler::probe::all()
+        .iter()
+        .any(|check| check.name == "bpf-sample-context" && check.answer == afterimage_perf_event::probe::Answer::Yes);
+    if kfuncs { vec![Mechanism::Kfuncs, Mechanism::Plain] } else { vec![Mechanism::Plain] }
+}
+
+/// The better one.
+pub(crate) fn best() -> Mechanism {
+    mechanisms()[0]
+}
+
 const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
 const PAGE_FAULTS: u64 = 2;
@@ -254,6 +266,13 @@ pub(crate) fn gettid() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// Names this thread.
+pub(crate) fn name_thread(name: &str) {
+    let name = std::ffi::CString::new(name).unwrap();
+    // SAFETY: a string that lives through the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
 /// A thread that works until it is dropped.
 pub(crate) struct Busy {
     pub(crate) tid: i32,
@@ -332,7 +351,13 @@ impl Pages {
     }
 
     pub(crate) fn touch(&self) {
+        self.touch_each(|_| ());
+    }
+
+    /// Touches each page after telling which.
+    pub(crate) fn touch_each(&self, mut before: impl FnMut(usize)) {
         for offset in (0..self.bytes).step_by(4096) {
+            before(offset / 4096);
             // SAFETY: within the mapping.
             unsafe { self.at.add(offset).write_volatile(1) };
         }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use afterimage_handler::{Builtin, ErrorKind, Handlers, Mechanism, Options};
+use afterimage_handler::{Builtin, ErrorKind, Handlers, Options};
 
 use crate::support::*;
 
@@ -12,7 +12,7 @@ fn swaps_lose_nothing() {
     let Some(_one) = alone("swaps_lose_nothing") else { return };
     let busy: Vec<Busy> = (0..2).map(|_| Busy::deep()).collect();
     let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1024)).collect();
-    let mut handlers = load(Builtin::None, false, Mechanism::Kfuncs);
+    let mut handlers = load(Builtin::None, false, best());
     let mut outputs = outputs(1024);
     give_outputs(&mut handlers, &outputs);
     for event in &events {
@@ -54,7 +54,7 @@ fn swaps_lose_nothing() {
 fn generations_are_known_by_time() {
     let Some(_one) = alone("generations_are_known_by_time") else { return };
     let mut event = Event::open(&page_faults(), gettid(), -1, 1024);
-    let mut handlers = load(Builtin::Emit, true, Mechanism::Kfuncs);
+    let mut handlers = load(Builtin::Emit, true, best());
     let mut outputs = outputs(1024);
     give_outputs(&mut handlers, &outputs);
     handlers.attach(0, event.fd.as_fd()).unwrap();
@@ -84,7 +84,7 @@ fn generations_are_known_by_time() {
 fn clear_chains_everything() {
     let Some(_one) = alone("clear_chains_everything") else { return };
     let mut event = Event::open(&page_faults(), gettid(), -1, 1024);
-    let mut handlers = load(Builtin::Count, false, Mechanism::Kfuncs);
+    let mut handlers = load(Builtin::Count, false, best());
     handlers.attach(0, event.fd.as_fd()).unwrap();
     event.enable();
     Pages::new(100).touch();
