@@ -14,7 +14,6 @@ use afterimage_perf_data::record::{FileId, Mmap2, kind, misc};
 use afterimage_perf_data::{BuildId, Endian, Layout, RawRecord, Record, decode};
 use afterimage_symbols::SymbolTable;
 use afterimage_symbols::cache::Cache;
-use afterimage_symbols::file::FileBytes;
 
 use crate::synth::procfs;
 
@@ -91,8 +90,8 @@ impl MappedFiles {
             if held.is_at_its_path() || cache.get(id.as_bytes()).is_some() {
                 return None;
             }
-            let bytes = FileBytes::of(held.file).ok()?;
-            let table = SymbolTable::from_elf(&bytes).ok()?;
+            // Read, not mapped: its owner may cut it short.
+            let table = SymbolTable::from_file(&held.file).ok()?;
             cache.put(id.as_bytes(), &table).ok()
         };
         self.held.into_iter().filter_map(keep).count()
