@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use afterimage_perf_data::{ErrorKind, FileReader};
+use afterimage_perf_data::{ErrorKind, FileReader, compressed};
 use afterimage_profile::{ReplayStats, ResolveOptions};
 use afterimage_symbols::file::FileBytes;
 use anyhow::Context;
@@ -18,6 +18,8 @@ use crate::text::grouped;
 pub(crate) struct Input {
     name: String,
     bytes: Bytes,
+    /// What ended the records of a compressed recording early.
+    damage: Option<String>,
     journal: Option<Vec<u8>>,
     kallsyms: Option<Vec<u8>>,
 }
@@ -27,8 +29,8 @@ enum Bytes {
     Read(Vec<u8>),
 }
 
-/// Standard input is held in memory; what is longer than this is no recording to pipe.
-const STDIN_LIMIT: u64 = 16 << 30;
+/// Standard input, and what a compressed recording unpacks to, are held in memory; longer ones are cut.
+const MOST: u64 = 16 << 30;
 
 impl Input {
     /// Opens what `-i` names.
@@ -38,14 +40,26 @@ impl Input {
             Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
             None => None,
         };
-        if path == Path::new("-") {
+        let (name, bytes, journal) = if path == Path::new("-") {
             let mut bytes = Vec::new();
-            io::stdin().lock().take(STDIN_LIMIT).read_to_end(&mut bytes).context("standard input")?;
-            return Ok(Input { name: "standard input".into(), bytes: Bytes::Read(bytes), journal: None, kallsyms });
+            io::stdin().lock().take(MOST).read_to_end(&mut bytes).context("standard input")?;
+            ("standard input".to_owned(), Bytes::Read(bytes), None)
+        } else {
+            let name = path.display().to_string();
+            let bytes = read(path).map_err(|error| not_opened(&name, error))?;
+            (name, bytes, read_journal(path))
+        };
+        let mut input = Input { name, bytes, damage: None, journal, kallsyms };
+        input.unpack();
+        Ok(input)
+    }
+
+    /// Puts the records of a compressed recording in place of it. A head that makes no sense is for the reader to name.
+    fn unpack(&mut self) {
+        if let Ok(Some(unpacked)) = compressed::unpack(self.bytes(), MOST) {
+            self.damage = unpacked.damage.map(|error| error.to_string());
+            self.bytes = Bytes::Read(unpacked.bytes);
         }
-        let name = path.display().to_string();
-        let bytes = read(path).map_err(|error| not_opened(&name, error))?;
-        Ok(Input { name, bytes, journal: read_journal(path), kallsyms })
     }
 
     /// The recording's name, for messages.
@@ -59,6 +73,7 @@ impl Input {
             let problem = Problem::failed(format!("{}: {error}", self.name));
             match error.kind() {
                 ErrorKind::NotPerfData => problem.hint("-i takes a file that afterimage record or perf record made"),
+                ErrorKind::Unsupported => problem.code(2),
                 ErrorKind::Empty => problem.hint("the recorder ended before it wrote anything"),
                 _ => problem,
             }
@@ -79,8 +94,20 @@ impl Input {
     pub(crate) fn end(&self, reader: &FileReader<'_>, stats: &ReplayStats, say: &Say) -> Exit {
         let name = &self.name;
         let mut exit = Exit::Done;
-        for problem in reader.problems() {
-            say.warn(format!("{name}: {problem}"));
+        if let Some(damage) = &self.damage {
+            say.error(&anyhow::anyhow!("{name}: {damage}"));
+            exit = Exit::Partly;
+        }
+        let problems = reader.problems();
+        if let Some(first) = problems.first() {
+            let more = problems.len() - 1;
+            let more = if more > 0 && say.verbosity() == 0 {
+                format!(" (and {more} more, which -v shows)")
+            } else {
+                String::new()
+            };
+            say.warn(format!("{name}: {first}{more}"));
+            problems[1..].iter().for_each(|problem| say.detail(format!("{name}: {problem}")));
             exit = Exit::Partly;
         }
         if let Some(first) = &stats.first_undecodable {
@@ -120,7 +147,7 @@ fn read(path: &Path) -> io::Result<Bytes> {
         return FileBytes::open(path).map(Bytes::Mapped);
     }
     let mut bytes = Vec::new();
-    File::open(path)?.take(STDIN_LIMIT).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
     Ok(Bytes::Read(bytes))
 }
 
