@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::resolve::Inode;
 
-/// Number of an [`Object`] within a replay.
+/// Number of something mapped within a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub(crate) u32);
 
