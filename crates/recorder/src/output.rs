@@ -9,6 +9,7 @@ use afterimage_perf_data::journal;
 use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, RecordingTally};
 
 use crate::RecordError;
+use crate::old::Old;
 use crate::plan::Destination;
 
 /// The open destination.
@@ -22,6 +23,7 @@ pub(crate) struct FileOutput {
     path: PathBuf,
     writer: FileWriter<File>,
     journal: Option<journal::Writer<File>>,
+    old: Old,
 }
 
 /// What one pass adds.
@@ -50,14 +52,16 @@ impl Output {
             }
             Destination::File(path) => {
                 let fail = |source| RecordError::Output { path: path.clone(), source };
-                keep_old(path).map_err(fail)?;
-                let file = create(path).map_err(fail)?;
-                let journal_file = regular(&file).then(|| create(&journal_path(path))).transpose().map_err(fail)?;
-                let writer = FileWriter::create(file, events).map_err(|e| written(path, e))?;
-                let journal = journal_file.map(journal::Writer::create).transpose().map_err(|e| written(path, e))?;
-                let mut output = FileOutput { path: path.clone(), writer, journal };
-                output.handlers(handlers)?;
-                Ok(Output::File(Box::new(output)))
+                let old = Old::keep(path).map_err(fail)?;
+                match FileOutput::create(path, events, handlers) {
+                    Ok((writer, journal)) => {
+                        Ok(Output::File(Box::new(FileOutput { path: path.clone(), writer, journal, old })))
+                    }
+                    Err(error) => {
+                        old.put_back();
+                        Err(error)
+                    }
+                }
             }
         }
     }
@@ -86,18 +90,21 @@ impl Output {
         self.pass(&PassContent { records: &[], true_counts: &[], tally })
     }
 
-    /// Takes the recording away again because it never began; one that was kept as old gets its name back.
+    /// Sampling has begun: from now on the recording stays, whatever happens.
+    pub(crate) fn begun(&mut self) {
+        if let Output::File(output) = self {
+            output.old.begun();
+        }
+    }
+
+    /// Takes the recording away again because it never began; what stood there before gets its name back.
     pub(crate) fn discard(self) {
         let Output::File(output) = self else { return };
-        let path = output.path;
-        // There is nobody to tell but the user, who is about to hear of the cause.
-        if output.journal.is_some() {
-            let _ = fs::remove_file(journal_path(&path));
-            let _ = fs::remove_file(&path);
-            let kept = old_path(&path);
-            let _ = fs::rename(&kept, &path);
-            let _ = fs::rename(journal_path(&kept), journal_path(&path));
+        let FileOutput { path, journal, old, .. } = *output;
+        if journal.is_some() {
+            take_away(&path);
         }
+        old.put_back();
     }
 
     /// Bytes written so far.
@@ -122,11 +129,24 @@ impl Output {
 }
 
 impl FileOutput {
-    fn handlers(&mut self, handlers: &[HandlerDesc]) -> Result<(), RecordError> {
-        match &mut self.journal {
-            Some(journal) => journal.handlers(handlers).map_err(|e| written(&self.path, e)),
-            None => Ok(()),
+    /// Creates the file and, where it is a regular one, its journal; both or none.
+    fn create(path: &Path, events: &[EventDesc], handlers: &[HandlerDesc]) -> Result<Parts, RecordError> {
+        let fail = |source| RecordError::Output { path: path.to_owned(), source };
+        let file = create(path).map_err(fail)?;
+        let regular = regular(&file);
+        let parts = (|| {
+            let journal = regular.then(|| create(&journal_path(path))).transpose().map_err(fail)?;
+            let writer = FileWriter::create(file, events).map_err(|e| written(path, e))?;
+            let mut journal = journal.map(journal::Writer::create).transpose().map_err(|e| written(path, e))?;
+            if let Some(journal) = &mut journal {
+                journal.handlers(handlers).map_err(|e| written(path, e))?;
+            }
+            Ok((writer, journal))
+        })();
+        if parts.is_err() && regular {
+            take_away(path);
         }
+        parts
     }
 
     /// The journal first: it may know of samples that the file lacks, never the other way round.
@@ -140,11 +160,16 @@ impl FileOutput {
         let writer = &mut self.writer;
         let all =
             writer.write(content.records).and_then(|()| writer.finished_round()).and_then(|()| writer.checkpoint());
+        if all.is_err() {
+            // A disk that is full took a part of the pass: its whole records are readable once the header covers them.
+            // The first error is the one to tell.
+            let _ = writer.checkpoint();
+        }
         all.map_err(|e| written(&self.path, e))
     }
 
     fn finish(self, features: &Features) -> Result<u64, RecordError> {
-        let FileOutput { path, writer, journal } = self;
+        let FileOutput { path, writer, journal, .. } = self;
         let file = writer.finish(features, features.private.as_ref()).map_err(|e| written(&path, e))?;
         let bytes = file.metadata().map_or(0, |m| m.len());
         if journal.is_some() {
@@ -162,28 +187,14 @@ pub fn journal_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The name under which perf keeps the recording before this one.
-fn old_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".old");
-    PathBuf::from(name)
-}
+/// A file that is written to, with its journal where it has one.
+type Parts = (FileWriter<File>, Option<journal::Writer<File>>);
 
-/// Keeps a recording that is there, with its journal if it has one, under the name that perf gives it.
-fn keep_old(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path).is_ok_and(|m| m.is_file()) {
-        return Ok(());
-    }
-    fs::rename(path, old_path(path))?;
-    let (journal, kept) = (journal_path(path), journal_path(&old_path(path)));
-    match fs::rename(journal, &kept) {
-        // Without a journal of its own the kept recording must not be read with one of an earlier namesake.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => match fs::remove_file(&kept) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
-        },
-        other => other,
-    }
+/// Removes a recording that never began.
+fn take_away(path: &Path) {
+    // There is nobody to tell but the user, who is about to hear of the cause.
+    let _ = fs::remove_file(journal_path(path));
+    let _ = fs::remove_file(path);
 }
 
 /// Creates a file that only its owner reads. In a folder where everybody may plant a link, links are not followed.
@@ -227,21 +238,6 @@ fn written(path: &Path, error: afterimage_perf_data::Error) -> RecordError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_old_recording_is_kept_with_its_journal() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.data");
-        fs::write(&path, "one").unwrap();
-        fs::write(journal_path(&path), "journal of one").unwrap();
-        keep_old(&path).unwrap();
-        assert_eq!(fs::read(dir.path().join("a.data.old")).unwrap(), b"one");
-        assert_eq!(fs::read(dir.path().join("a.data.old.journal")).unwrap(), b"journal of one");
-        fs::write(&path, "two").unwrap();
-        keep_old(&path).unwrap();
-        assert_eq!(fs::read(dir.path().join("a.data.old")).unwrap(), b"two");
-        assert!(!dir.path().join("a.data.old.journal").exists());
-    }
 
     #[test]
     fn a_link_in_a_sticky_folder_is_not_followed() {

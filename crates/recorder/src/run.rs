@@ -57,14 +57,19 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let mut session = Session::open(&kernel, &facts, plan, &target, &mut notes)?;
     notes.iter().for_each(|note| observer.note(note));
     let mut live = Live::begin(plan, &facts, &session)?;
-    live.scan(&target, &mut session)?;
-    if let Err(error) = start(plan, &session, &mut child, stop) {
+    let begun = live.scan(&target, &mut session).and_then(|()| start(plan, &session, &mut child, stop));
+    if let Err(error) = begun {
         live.output.discard();
         return Err(error);
     }
+    live.output.begun();
     let mut waiter = Waiter::new(child.as_ref(), &target);
-    let ended = live.follow(plan, &mut session, &mut waiter, &mut child, stop, observer)?;
-    live.end(session, ended)
+    let ended = live.follow(plan, &mut session, &mut waiter, &mut child, stop, observer);
+    if let (Err(_), Some(child)) = (&ended, &mut child) {
+        // Nobody would wait for the command: it ends with us. One that has ended already is no second failure.
+        let _ = child.signal(rustix::process::Signal::TERM);
+    }
+    live.end(session, ended?)
 }
 
 /// What can be refused before anything is opened.
