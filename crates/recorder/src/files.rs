@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use afterimage_perf_data::record::{FileId, Mmap2, kind, misc};
+use afterimage_perf_data::record::{FileId, Mmap2, cpumode, kind, misc};
 use afterimage_perf_data::{BuildId, Endian, Layout, RawRecord, Record, decode};
 use afterimage_symbols::SymbolTable;
 use afterimage_symbols::cache::Cache;
@@ -60,7 +60,7 @@ impl MappedFiles {
     }
 
     fn mapped(&mut self, map: &Mmap2<'_>, id: BuildId) {
-        if id.is_empty() {
+        if id.is_empty() || map.misc & cpumode::MASK == cpumode::KERNEL {
             return;
         }
         if !self.by_path.contains_key(map.filename) {

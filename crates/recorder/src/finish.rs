@@ -1,7 +1,6 @@
 //! What stands around the records of a recording: events, features, the private section.
 
 use std::collections::HashMap;
-use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use afterimage_handler::Builtin;
@@ -142,10 +141,9 @@ fn clocks() -> Option<ClockData> {
 
 /// Build IDs of the kernel and of every mapped file, in the order of their names.
 pub(crate) fn build_ids(files: &HashMap<Vec<u8>, BuildId>) -> Vec<BuildIdEntry> {
-    let kernel = fs::read("/sys/kernel/notes").ok();
-    let kernel = kernel.as_deref().and_then(afterimage_symbols::build_id_of_notes).map(|id| BuildIdEntry {
+    let kernel = synth::kernel::build_id().map(|build_id| BuildIdEntry {
         pid: -1,
-        build_id: BuildId::new(id),
+        build_id,
         filename: "[kernel.kallsyms]".to_owned(),
         cpumode: cpumode::KERNEL,
     });

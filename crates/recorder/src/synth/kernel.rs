@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use afterimage_perf_data::record::{Mmap, cpumode};
-use afterimage_perf_data::{Layout, Record, Result};
+use afterimage_perf_data::record::{FileId, Mmap, Mmap2, cpumode};
+use afterimage_perf_data::{BuildId, Layout, Record, Result};
 
 /// The name that perf gives the kernel's map; the part behind the bracket is the reference symbol.
 pub(crate) const KERNEL_MAP: &str = "[kernel.kallsyms]_text";
@@ -51,16 +51,21 @@ impl KernelText {
 /// Only when a name does not fit into a record.
 pub(crate) fn append(layout: &Layout, text: Option<KernelText>, out: &mut Vec<u8>) -> Result<()> {
     let Some(text) = text else { return Ok(()) };
-    let map = Mmap {
-        pid: KERNEL_PID,
-        addr: text.start,
-        len: text.end - text.start,
-        pgoff: text.start,
-        filename: KERNEL_MAP.as_bytes(),
-        misc: cpumode::KERNEL,
-        ..Mmap::default()
+    let filename = KERNEL_MAP.as_bytes();
+    let (addr, len) = (text.start, text.end - text.start);
+    // With its build ID the map alone says whose names are right: a recorder that is killed writes no other place for it.
+    let map = match build_id() {
+        Some(id) => {
+            let file = FileId::BuildId(id);
+            let map = Mmap2 { pid: KERNEL_PID, addr, len, pgoff: addr, file, filename, ..Mmap2::default() };
+            Record::Mmap2(Mmap2 { misc: cpumode::KERNEL, ..map })
+        }
+        None => {
+            let map = Mmap { pid: KERNEL_PID, addr, len, pgoff: addr, filename, ..Mmap::default() };
+            Record::Mmap(Mmap { misc: cpumode::KERNEL, ..map })
+        }
     };
-    Record::Mmap(map).encode(layout, out)?;
+    map.encode(layout, out)?;
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     for (name, address, length) in modules.lines().filter_map(module) {
         let filename = format!("[{name}]");
@@ -75,6 +80,12 @@ pub(crate) fn append(layout: &Layout, text: Option<KernelText>, out: &mut Vec<u8
         Record::Mmap(map).encode(layout, out)?;
     }
     Ok(())
+}
+
+/// The running kernel's build ID.
+pub(crate) fn build_id() -> Option<BuildId> {
+    let notes = fs::read("/sys/kernel/notes").ok()?;
+    afterimage_symbols::build_id_of_notes(&notes).map(BuildId::new)
 }
 
 /// Name, address and length of a `/proc/modules` line: `name size refs users state address`.
