@@ -6,9 +6,12 @@ mod common;
 #[path = "common/made.rs"]
 mod made;
 
+use std::io::Cursor;
 use std::path::Path;
 use std::process::Output;
 
+use afterimage_perf_data::tally::Flow;
+use afterimage_perf_data::{EventTally, RecordingTally, Tally, journal};
 use common::{file, folder, run, stderr, stdout, word};
 use made::{CODE, Made, event};
 
@@ -126,4 +129,31 @@ fn a_recording_that_was_not_finished_is_shown_with_a_warning() {
         assert_eq!(output.status.code(), Some(0));
         assert!(stderr(&output).contains("was not finished"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn the_journal_of_an_unfinished_recording_holds_its_tally() {
+    let folder = folder();
+    let path = file(&folder, "killed");
+    let mut made = Made::at(&path, vec![event("cpu-clock", 11, false)]);
+    made.comm(42, b"worker");
+    made.sample(0, 42, 1000, &[CODE]);
+    made.killed();
+    let sum = Tally { chained: 9, ring: Flow { delivered: 1, lost: 8 }, ..Tally::default() };
+    let tally = RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(0, sum)])], complete: false };
+    let mut journal = journal::Writer::create(Cursor::new(Vec::new())).unwrap();
+    journal.tally(&tally).unwrap();
+    let mut bytes = journal.into_inner().into_inner();
+    // What a kill in the middle of an entry leaves.
+    bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0]);
+    std::fs::write(file(&folder, "killed.journal"), &bytes).unwrap();
+    let output = run(&["report", "-i", word(&path)]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let line = "9 samples: 1 kept, 8 lost (ring full)";
+    assert!(stderr(&output).contains(&format!("was not finished; to the last pass: {line}")), "{}", stderr(&output));
+    assert!(stdout(&output).contains(&format!("# Tally: {line} (to the last pass)\n")), "{}", stdout(&output));
+    // A journal that is none takes nothing away.
+    std::fs::write(file(&folder, "killed.journal"), b"not a journal").unwrap();
+    let output = run(&["script", "-i", word(&path)]);
+    assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 1));
 }

@@ -192,7 +192,7 @@ fn chains(branches: &[Branch]) -> Vec<(u64, Vec<&str>)> {
     }
     let mut out = Vec::new();
     walk(branches, &mut Vec::new(), &mut out);
-    out.sort_by(|a, b| b.0.cmp(&a.0));
+    out.sort_by_key(|(period, _)| std::cmp::Reverse(*period));
     out
 }
 

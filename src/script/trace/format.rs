@@ -56,7 +56,7 @@ impl Format {
     }
 }
 
-/// `unsigned long args[6];	offset:16;	size:48;	signed:0;`
+/// One line of the format: a declaration as in C, then `offset:16;` and the like, with semicolons and tabs between.
 fn parse_field(text: &str) -> Option<Field> {
     let mut parts = text.split(';').map(str::trim);
     let declaration = parts.next()?;
