@@ -4,7 +4,7 @@ mod args;
 mod plan;
 mod status;
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -69,6 +69,10 @@ impl Observer for Watcher<'_> {
 
 /// Words and exit codes of what went wrong.
 fn explain(error: RecordError, plan: &Plan, say: &Say) -> anyhow::Error {
+    if matches!(&error, RecordError::Output { source, .. } if source.kind() == ErrorKind::BrokenPipe) {
+        // A reader that closes the pipe has had what it wanted; the end of the command sees that in the cause.
+        return error.into();
+    }
     let problem = match &error {
         RecordError::Usage(text) => Problem::usage(text.clone()).hint(usage_hint(text)),
         RecordError::Capability { .. } => Problem::failed(error.to_string()).hint(setcap("cap_bpf,cap_perfmon")),
