@@ -120,21 +120,25 @@ pub struct Words<'a> {
 
 impl<'a> Words<'a> {
     /// Values in `bytes`; a length that is no multiple of 8 loses its tail.
+    #[inline]
     pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
         Self { bytes: &bytes[..bytes.len() & !7], endian }
     }
 
     /// The bytes as they are in the recording.
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// How many values.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len() / 8
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -145,12 +149,14 @@ impl<'a> Words<'a> {
     }
 
     /// The value at `index`.
+    #[inline]
     pub fn get(&self, index: usize) -> Option<u64> {
         let bytes = self.bytes.get(index.checked_mul(8)?..)?.first_chunk::<8>()?;
         Some(self.endian.u64(*bytes))
     }
 
     /// The values in order.
+    #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
         let endian = self.endian;
         self.bytes.chunks_exact(8).map(move |b| endian.u64(<[u8; 8]>::try_from(b).unwrap_or_default()))

@@ -24,12 +24,12 @@ pub struct Unpacked {
 /// # Errors
 /// When the file's header makes no sense.
 pub fn unpack(file: &[u8], limit: u64) -> Result<Option<Unpacked>> {
-    let header = FileHeader::decode(file)?;
+    let mut header = FileHeader::decode(file)?;
+    let finished = header.settle(file);
     let records = if header.pipe { pipe_records(file, &header) } else { seekable_records(file, &header) };
     let compressed = |raw: RawRecord<'_>| matches!(raw.header.kind, kind::COMPRESSED | kind::COMPRESSED2);
     // Only a finished file says in its header whether it is compressed.
-    let finished = !header.pipe && !header.features.is_empty();
-    let yes = if finished {
+    let yes = if finished && !header.pipe {
         header.features.has(bit::COMPRESSED)
     } else {
         records.clone().map_while(Result::ok).any(compressed)
@@ -54,8 +54,7 @@ fn pipe_records<'a>(file: &'a [u8], header: &FileHeader) -> Records<'a> {
 fn seekable_records<'a>(file: &'a [u8], header: &FileHeader) -> Records<'a> {
     let rest = usize::try_from(header.data.offset).ok().and_then(|at| file.get(at..)).unwrap_or_default();
     let size = usize::try_from(header.data.size).unwrap_or(usize::MAX);
-    let size = if size == 0 { rest.len() } else { size.min(rest.len()) };
-    Records::new(&rest[..size], header.data.offset, header.endian)
+    Records::new(&rest[..size.min(rest.len())], header.data.offset, header.endian)
 }
 
 /// Points the header to the unpacked records behind the old file, and puts a table of the other sections after them.

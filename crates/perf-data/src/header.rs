@@ -137,6 +137,35 @@ impl FileHeader {
         Ok(header)
     }
 
+    /// Whether the file of this header was finished. In one that was not, the features are taken out, and records whose
+    /// size is not told go to the end of the file.
+    pub(crate) fn settle(&mut self, file: &[u8]) -> bool {
+        if self.pipe {
+            return true;
+        }
+        let finished = match (self.has_features, self.data.size) {
+            (false, size) => size != 0,
+            (true, 0) => self.table_fits(file),
+            (true, _) => !self.features.is_empty(),
+        };
+        if !finished {
+            self.features = Bits::default();
+            if self.data.size == 0 {
+                self.data.size = (file.len() as u64).saturating_sub(self.data.offset);
+            }
+        }
+        finished
+    }
+
+    /// Whether a table of sections stands where the records begin: perf sets its feature bits when it begins to record,
+    /// so that they alone do not tell a recording without records from one that was killed. A record there would read as
+    /// an offset of 4 GiB at least, since its type or its size is in the higher bits.
+    fn table_fits(&self, file: &[u8]) -> bool {
+        let entry = Section { offset: self.data.offset, size: 16 };
+        let first = entry.of(file, "feature table").and_then(|b| Section::read(b, entry.offset, self.endian));
+        !self.features.is_empty() && first.is_ok_and(|s| s.of(file, "feature section").is_ok())
+    }
+
     /// Appends the header of the seekable form.
     pub(crate) fn encode(&self, o: &mut Out<'_>) {
         o.u64(u64::from_le_bytes(MAGIC));

@@ -31,7 +31,8 @@ impl<'a> FileReader<'a> {
     /// When the header or the attrs make no sense, and [`ErrorKind::Unsupported`] for a compressed recording, which
     /// [`crate::compressed::unpack`] makes readable.
     pub fn open(file: &'a [u8]) -> Result<Self> {
-        let header = FileHeader::decode(file)?;
+        let mut header = FileHeader::decode(file)?;
+        let finished = header.settle(file);
         let mut this = Self {
             file,
             header,
@@ -41,7 +42,7 @@ impl<'a> FileReader<'a> {
             features: Features::default(),
             problems: Vec::new(),
             data: header.data,
-            finished: true,
+            finished,
         };
         if header.pipe {
             this.data = Section { offset: SIZE_PIPE, size: file.len() as u64 - SIZE_PIPE };
@@ -62,11 +63,6 @@ impl<'a> FileReader<'a> {
         let len = self.file.len() as u64;
         if self.data.offset > len {
             return Err(Error::at(ErrorKind::BadOffset, "records", self.data.offset));
-        }
-        let promised = self.header.has_features && !self.header.features.is_empty();
-        self.finished = promised || !self.header.has_features && self.data.size != 0;
-        if self.data.size == 0 && !promised {
-            self.data.size = len - self.data.offset;
         }
         self.events = self.read_attrs()?;
         self.read_features();

@@ -121,13 +121,27 @@ fn unfinished_by_perf() {
     let end = (file.data_offset() + file.data_size()) as usize;
     bytes.truncate(end - 3);
     bytes[48..56].fill(0);
-    bytes[72..104].fill(0);
+    // The feature bits may be set already: perf sets them when it begins.
+    let mut without_bits = bytes.clone();
+    without_bits[72..104].fill(0);
+    for bytes in [bytes, without_bits] {
+        let file = FileReader::open(&bytes).unwrap();
+        assert!(!file.finished() && file.problems().is_empty());
+        assert_eq!(samples(&file), common::SAMPLES);
+        // The last record, a FINISHED_ROUND of 8 bytes, was cut.
+        let error = file.records().find_map(Result::err).unwrap();
+        assert_eq!((error.kind(), error.offset()), (ErrorKind::Truncated, Some(end as u64 - 8)));
+    }
+}
+
+/// A finished recording in which nothing happened is no unfinished one.
+#[test]
+fn finished_without_records() {
+    let writer = FileWriter::create(Cursor::new(Vec::new()), &common::events()).unwrap();
+    let bytes = writer.finish(&common::features(), Some(&common::private())).unwrap().into_inner();
     let file = FileReader::open(&bytes).unwrap();
-    assert!(!file.finished());
-    assert_eq!(samples(&file), common::SAMPLES);
-    // The last record, a FINISHED_ROUND of 8 bytes, was cut.
-    let error = file.records().find_map(Result::err).unwrap();
-    assert_eq!((error.kind(), error.offset()), (ErrorKind::Truncated, Some(end as u64 - 8)));
+    assert!(file.finished() && file.problems().is_empty());
+    assert_eq!((file.records().count(), file.features().hostname.as_deref()), (0, Some("host")));
 }
 
 #[test]

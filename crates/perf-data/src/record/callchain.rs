@@ -9,36 +9,43 @@ pub struct Callchain<'a>(Words<'a>);
 
 impl<'a> Callchain<'a> {
     /// A chain of u64 values in `bytes`; a tail of less than 8 bytes is left out.
+    #[inline]
     pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
         Self(Words::new(bytes, endian))
     }
 
     /// The u64 values as they are in the recording.
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.0.bytes()
     }
 
     /// Values, markers included.
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether there is nothing in it.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The values in order, markers included.
+    #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
         self.0.iter()
     }
 
+    #[inline]
     pub(crate) fn words(&self) -> Words<'a> {
         self.0
     }
 }
 
 impl<'a> From<Words<'a>> for Callchain<'a> {
+    #[inline]
     fn from(words: Words<'a>) -> Self {
         Self(words)
     }
