@@ -66,11 +66,13 @@ pub(crate) fn recordings() -> Result<Vec<Recording>> {
 fn record(name: &str, seconds: u32) -> Result<PathBuf> {
     let paths = workload::build();
     let path = folder()?.join(format!("{name}-base.data"));
-    let mut recorder = Command::new("/usr/bin/perf")
+    // perf would keep an older one beside it.
+    let _ = fs::remove_file(&path);
+    let recorder = Command::new("/usr/bin/perf")
         .args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", "9999", "-m", "1024", "-o"])
         .arg(&path)
         .args(["--", "sleep", &seconds.to_string()])
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .context("perf record")?;
     let shell = "cd /usr/bin; while :; do ls -lR /usr/share >/dev/null; cat /usr/lib/*/*.so* | cksum >/dev/null; \
@@ -80,12 +82,13 @@ fn record(name: &str, seconds: u32) -> Result<PathBuf> {
     for _ in 0..2 {
         busy.push(Command::new(program).arg((seconds * 2).to_string()).args(more).stdout(Stdio::null()).spawn()?);
     }
-    let status = recorder.wait()?;
+    let recorded = recorder.wait_with_output()?;
     for mut child in busy {
         child.kill()?;
         process::reap(child)?;
     }
-    ensure!(status.success(), "perf record failed");
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    ensure!(recorded.status.success(), "perf record: {}: {said}", recorded.status);
     Ok(path)
 }
 
