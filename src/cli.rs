@@ -37,7 +37,7 @@ pub(crate) struct Talk {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Record samples into a file that perf reads too
-    Record(RecordArgs),
+    Record(Box<RecordArgs>),
     /// Show where the time went, as a table
     Report(ReportArgs),
     /// Print every sample, in the layout of `perf script`
