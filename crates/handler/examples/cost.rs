@@ -1,8 +1,10 @@
-//! What a sample costs: page faults of this thread under an event that is off, on with a ring, and on with each handler.
+//! What a sample costs: page faults of this thread from a stack of about 20 frames, each sampled, with the event off, on
+//! with a ring, and on with each handler.
 //!
-//! `cargo rustc --release --example cost -- -C force-frame-pointers=yes`, then run it as root on a quiet machine.
-//! `fault` is ns a fault, median of the rounds; `above off` what sampling adds to it; `program` the kernel's own measure
-//! of the programs (bpf_enable_stats), in a round of its own for the measure has a price too.
+//! `cargo rustc --release --example cost -- -C force-frame-pointers=yes`, then run it as root.
+//! `fault` is ns a fault, the fastest of the rounds; `sample` what sampling adds to it; `program` the kernel's own
+//! measure of the programs (bpf_enable_stats), taken in rounds of its own; the line with an empty program says what the
+//! measure itself costs.
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
@@ -15,10 +17,12 @@ use afterimage_perf_data::{Attr, AttrFlags, SampleType};
 use afterimage_perf_event::ring::Ring;
 use afterimage_perf_event::sys::{Kernel, Real};
 
-const PAGES: usize = 4000;
-const ROUNDS: usize = 31;
-const FRAMES: u32 = 16;
+/// Few enough for a round to fit between two interruptions.
+const PAGES: usize = 64;
+const ROUNDS: usize = 4000;
+const FRAMES: u32 = 15;
 
+/// Samples each page fault.
 fn attr() -> Attr {
     use SampleType as S;
     Attr {
@@ -41,33 +45,38 @@ fn bpf_output() -> Attr {
     }
 }
 
-/// Faults in `PAGES` fresh pages from `FRAMES` calls deep; ns a fault.
-fn faults() -> f64 {
-    let bytes = PAGES * 4096;
-    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new anonymous mapping, unmapped below, of which nothing is kept.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
-    assert_ne!(at, libc::MAP_FAILED);
-    // SAFETY: our own mapping.
-    unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
-    let start = Instant::now();
-    touch(FRAMES, at.cast(), bytes);
-    let ns = start.elapsed().as_nanos() as f64 / PAGES as f64;
-    // SAFETY: our own mapping.
-    unsafe { libc::munmap(at, bytes) };
-    ns
-}
+/// Memory that is given back and faulted in again, so that the same pages go round.
+struct Memory(*mut u8);
 
-#[inline(never)]
-fn touch(frames: u32, at: *mut u8, bytes: usize) -> u64 {
-    if frames > 0 {
-        return std::hint::black_box(touch(frames - 1, at, bytes)) + 1;
+impl Memory {
+    fn new() -> Memory {
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping, kept to the end of the process.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGES * 4096, prot, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        Memory(at.cast())
     }
-    for offset in (0..bytes).step_by(4096) {
-        // SAFETY: within the mapping that `faults` made.
-        unsafe { at.add(offset).write_volatile(1) };
+
+    /// Faults every page in from `FRAMES` calls deep; ns a fault.
+    fn faults(&self) -> f64 {
+        // SAFETY: our own mapping, of which no reference exists.
+        unsafe { libc::madvise(self.0.cast(), PAGES * 4096, libc::MADV_DONTNEED) };
+        let start = Instant::now();
+        self.deep(FRAMES);
+        start.elapsed().as_nanos() as f64 / PAGES as f64
     }
-    0
+
+    #[inline(never)]
+    fn deep(&self, frames: u32) -> u64 {
+        if frames > 0 {
+            return std::hint::black_box(self.deep(frames - 1)) + 1;
+        }
+        for page in 0..PAGES {
+            // SAFETY: within the mapping.
+            unsafe { self.0.add(page * 4096).write_volatile(1) };
+        }
+        0
+    }
 }
 
 struct Sampled {
@@ -75,6 +84,7 @@ struct Sampled {
     ring: Ring,
     handlers: Option<Handlers>,
     outputs: Vec<Ring>,
+    memory: Memory,
 }
 
 fn cpus() -> Vec<u32> {
@@ -98,17 +108,17 @@ impl Sampled {
             handlers.attach(0, fd.as_fd()).unwrap();
             handlers
         });
-        Sampled { fd, ring, handlers, outputs }
+        Sampled { fd, ring, handlers, outputs, memory: Memory::new() }
     }
 
-    /// ns a fault in each of `rounds`, sorted.
-    fn run(&mut self, rounds: usize, on: bool) -> Vec<f64> {
-        let mut all = Vec::new();
+    /// ns a fault, the fastest of `rounds`.
+    fn run(&mut self, rounds: usize, on: bool) -> f64 {
+        let mut best = f64::MAX;
         for _ in 0..rounds {
             if on {
                 Real.enable(self.fd.as_fd(), false).unwrap();
             }
-            all.push(faults());
+            best = best.min(self.memory.faults());
             Real.disable(self.fd.as_fd(), false).unwrap();
             for ring in self.outputs.iter_mut().chain([&mut self.ring]) {
                 let head = ring.head();
@@ -120,8 +130,7 @@ impl Sampled {
                 }
             }
         }
-        all.sort_by(f64::total_cmp);
-        all
+        best
     }
 
     fn counters(&self) -> Counters {
@@ -129,24 +138,57 @@ impl Sampled {
         cpus().into_iter().map(|cpu| handlers.counters(0, cpu)).max_by_key(|c| c.handled).unwrap()
     }
 
-    /// ns a run of the programs, as the kernel measures it.
+    /// ns a run of the programs, as the kernel measures it, in the fastest of the rounds.
     fn program_ns(&mut self) -> f64 {
-        // SAFETY: takes a number, returns a descriptor or an error.
-        let stats = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-        assert!(stats >= 0, "bpf_enable_stats: {stats}");
-        // SAFETY: the kernel has just given us this descriptor.
-        let _stats = unsafe { OwnedFd::from_raw_fd(stats) };
-        let before = run_time(self.handlers.as_ref().unwrap());
-        self.run(ROUNDS, true);
-        let after = run_time(self.handlers.as_ref().unwrap());
-        (after.0 - before.0) as f64 / (after.1 - before.1) as f64
+        measured(
+            |sampled| {
+                let stub = sampled.handlers.as_ref().unwrap().programs().swap_remove(0).1;
+                let before = info(stub);
+                (before.run_time_ns, before.run_cnt)
+            },
+            self,
+        )
     }
 }
 
-fn run_time(handlers: &Handlers) -> (u64, u64) {
-    let stub = handlers.programs().into_iter().find(|(name, _)| *name == "stub").unwrap().1;
-    let info = info(stub);
-    (info.run_time_ns, info.run_cnt)
+/// Runs rounds with the kernel's measure on; `read` gives ns and runs so far.
+fn measured(read: impl Fn(&Sampled) -> (u64, u64), sampled: &mut Sampled) -> f64 {
+    // SAFETY: takes a number, returns a descriptor or an error.
+    let stats = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+    assert!(stats >= 0, "bpf_enable_stats: {stats}");
+    // SAFETY: the kernel has just given us this descriptor.
+    let _stats = unsafe { OwnedFd::from_raw_fd(stats) };
+    let mut best = f64::MAX;
+    for _ in 0..ROUNDS {
+        let before = read(sampled);
+        sampled.run(1, true);
+        let after = read(sampled);
+        best = best.min((after.0 - before.0) as f64 / (after.1 - before.1) as f64);
+    }
+    best
+}
+
+/// A program that does nothing but chain (1) or drop (0), and the link that holds it to an event.
+fn empty_program(event: BorrowedFd<'_>, verdict: i32) -> (OwnedFd, OwnedFd) {
+    // r0 = verdict; exit
+    let mut program = [libbpf_sys::bpf_insn { code: 0xb7, imm: verdict, ..Default::default() }, Default::default()];
+    program[1].code = 0x95;
+    // SAFETY: instructions and strings live through the calls, there are no options; the results are checked to be
+    // descriptors, which the kernel has just given us.
+    unsafe {
+        let fd = libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_PERF_EVENT,
+            std::ptr::null(),
+            c"GPL".as_ptr(),
+            program.as_ptr(),
+            2,
+            std::ptr::null_mut(),
+        );
+        assert!(fd >= 0);
+        let link = libbpf_sys::bpf_link_create(fd, event.as_raw_fd(), libbpf_sys::BPF_PERF_EVENT, std::ptr::null());
+        assert!(link >= 0);
+        (OwnedFd::from_raw_fd(fd), OwnedFd::from_raw_fd(link))
+    }
 }
 
 fn info(fd: BorrowedFd<'_>) -> libbpf_sys::bpf_prog_info {
@@ -160,13 +202,22 @@ fn info(fd: BorrowedFd<'_>) -> libbpf_sys::bpf_prog_info {
 
 fn main() {
     let mut plain = Sampled::new(None);
-    plain.run(5, false);
-    let off = plain.run(ROUNDS, false)[ROUNDS / 2];
-    let ring = plain.run(ROUNDS, true)[ROUNDS / 2];
-    println!("{:28} {:>9} {:>10} {:>9}", "", "fault", "above off", "program");
-    println!("{:28} {off:9.0}", "event off");
-    println!("{:28} {ring:9.0} {:10.0}", "ring, no program", ring - off);
-    drop(plain);
+    plain.run(20, false);
+    let off = plain.run(ROUNDS, false);
+    let ring = plain.run(ROUNDS, true);
+    println!("{:24} {:>8} {:>8} {:>8}", "", "fault", "sample", "program");
+    println!("{:24} {off:8.0}", "event off");
+    let line = |name: &str, ns: f64, program: &str| println!("{name:24} {ns:8.0} {:8.0} {program:>8}", ns - off);
+    line("ring", ring, "");
+    for (name, verdict) in [("empty program", 0), ("empty program, ring", 1)] {
+        let (program, _link) = empty_program(plain.fd.as_fd(), verdict);
+        let ns = plain.run(ROUNDS, true);
+        let read = |_: &Sampled| {
+            let info = info(program.as_fd());
+            (info.run_time_ns, info.run_cnt)
+        };
+        line(name, ns, &format!("{:.0}", measured(read, &mut plain)));
+    }
     for mechanism in [Mechanism::Kfuncs, Mechanism::Plain] {
         for (builtin, chain) in [
             (Builtin::None, true),
@@ -176,12 +227,11 @@ fn main() {
             (Builtin::Count, true),
         ] {
             let mut sampled = Sampled::new(Some((builtin, chain, mechanism)));
-            sampled.run(5, true);
-            let base = sampled.run(ROUNDS, false)[ROUNDS / 2];
-            let ns = sampled.run(ROUNDS, true)[ROUNDS / 2];
+            sampled.run(20, true);
+            let ns = sampled.run(ROUNDS, true);
             let program = sampled.program_ns();
-            let name = format!("{builtin}{} {}", if chain { " + ring" } else { "" }, mechanism.name());
-            println!("{name:28} {ns:9.0} {:10.0} {program:9.0}", ns - base);
+            let name = format!("{builtin}{} {}", if chain { ", ring" } else { "" }, mechanism.name());
+            line(&name, ns, &format!("{program:.0}"));
             let seen = sampled.counters();
             assert_eq!(seen.stack_failed + seen.lost_full + seen.lost_collision, 0, "{seen:?}");
         }

@@ -1,14 +1,14 @@
 //! Loading: sizes the maps, sets the constants, and keeps descriptors of what the handlers need later.
 
 use std::io;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{OpenObject, OpenProgramMut, ProgramMut};
 
 use crate::mapping::Mapping;
-use crate::skeleton::builtins::types::{ai_control, ai_counters, ai_cpu, ai_emit};
+use crate::skeleton::builtins::types::{ai_control, ai_counters, ai_cpu};
 use crate::skeleton::builtins::{BuiltinsMaps, BuiltinsSkelBuilder, OpenBuiltinsMaps, OpenBuiltinsProgs};
 use crate::skeleton::stub::StubSkelBuilder;
 use crate::table::{Sizes, Tables, map_tables};
@@ -63,7 +63,7 @@ impl Dimensions {
         }
         let tables = u64::from(events) * table_cpus.len() as u64;
         let chain_max = cpus::chain_words().clamp(16, CHAIN_MAX);
-        let sizes = Sizes::choose(options.count_slots, tables, chain_max);
+        let sizes = Sizes::choose(options.count_slots, tables);
         Ok(Dimensions { nr_cpus, table_cpus, events, chain_max, sizes })
     }
 
@@ -147,9 +147,7 @@ fn size_maps(maps: &mut OpenBuiltinsMaps<'_>, options: &Options, dimensions: &Di
     maps.ai_counters.set_max_entries(events * nr_cpus)?;
     maps.ai_outputs.set_max_entries(events * nr_cpus)?;
     if options.wants(Builtin::Emit) {
-        let bytes = offset_of!(ai_emit, chain) + sizes.slack as usize * size_of::<u64>();
         maps.ai_scratch.set_max_entries(nr_cpus)?;
-        maps.ai_scratch.set_value_size(bytes as u32)?;
     }
     if options.wants(Builtin::Count) {
         let tables = dimensions.tables();

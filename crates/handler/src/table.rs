@@ -8,7 +8,7 @@ use afterimage_perf_data::context;
 
 use crate::Result;
 use crate::mapping::Mapping;
-use crate::skeleton::builtins::types::{ai_entry, ai_table};
+use crate::skeleton::builtins::types::{ai_chain, ai_entry, ai_table};
 
 /// Samples that were counted together: one task, one stack, one image (an exec or a new name begins another entry).
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +72,6 @@ pub(crate) struct Sizes {
     pub(crate) index: u32,
     /// Words of the arena that stacks are kept in.
     pub(crate) arena: u32,
-    /// Words behind them, where a stack is read to before it is known whether it fits.
-    pub(crate) slack: u32,
 }
 
 /// All tables together take no more than this.
@@ -85,14 +83,9 @@ const DEFAULT_ENTRIES: u32 = 4096;
 const WORDS_PER_ENTRY: u32 = 32;
 
 impl Sizes {
-    /// For `tables` tables and chains of up to `chain_words` words; `entries` as asked for.
-    pub(crate) fn choose(entries: Option<u32>, tables: u64, chain_words: u32) -> Sizes {
-        let with = |entries: u32| Sizes {
-            entries,
-            index: entries * 2,
-            arena: entries * WORDS_PER_ENTRY,
-            slack: 2 * chain_words + 8,
-        };
+    /// For `tables` tables; `entries` as asked for.
+    pub(crate) fn choose(entries: Option<u32>, tables: u64) -> Sizes {
+        let with = |entries: u32| Sizes { entries, index: entries * 2, arena: entries * WORDS_PER_ENTRY };
         if let Some(entries) = entries {
             return with(entries.clamp(FEWEST_ENTRIES, MOST_ENTRIES).next_power_of_two());
         }
@@ -112,7 +105,8 @@ impl Sizes {
     }
 
     pub(crate) fn arena_bytes(self) -> usize {
-        (self.arena + self.slack) as usize * size_of::<u64>()
+        // Behind it a whole chain, where a stack is read to before it is known whether it fits.
+        self.arena as usize * size_of::<u64>() + size_of::<ai_chain>()
     }
 
     fn bytes(self) -> u64 {
@@ -273,13 +267,13 @@ mod tests {
 
     #[test]
     fn sizes_stay_within_the_budget() {
-        let few = Sizes::choose(None, 2, 135);
+        let few = Sizes::choose(None, 2);
         assert_eq!(few.entries, DEFAULT_ENTRIES);
-        let many = Sizes::choose(None, 512, 135);
+        let many = Sizes::choose(None, 512);
         assert!(many.bytes() * 2 * 512 <= BUDGET, "{many:?}");
-        assert_eq!(Sizes::choose(Some(1000), 1, 135).entries, 1024);
-        assert_eq!(Sizes::choose(Some(u32::MAX), 1, 135).entries, MOST_ENTRIES);
-        assert_eq!(Sizes::choose(Some(0), 1, 135).entries, FEWEST_ENTRIES);
+        assert_eq!(Sizes::choose(Some(1000), 1).entries, 1024);
+        assert_eq!(Sizes::choose(Some(u32::MAX), 1).entries, MOST_ENTRIES);
+        assert_eq!(Sizes::choose(Some(0), 1).entries, FEWEST_ENTRIES);
     }
 
     #[test]

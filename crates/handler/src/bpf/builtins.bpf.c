@@ -44,12 +44,12 @@ struct ai_emit {
 	__u32 tid;
 	__u64 period;
 	__u64 nr;
-	__u64 chain[1]; /* as many as the loader gives room to */
+	struct ai_chain chain;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* CPUs: set by the loader, as is the size of the value */
+	__uint(max_entries, 1); /* CPUs: set by the loader */
 	__type(key, __u32);
 	__type(value, struct ai_emit);
 } ai_scratch SEC(".maps");
@@ -78,9 +78,9 @@ static __always_inline int ai_emit_sample(struct bpf_perf_event_data *ctx, bool 
 		return 1;
 
 	if (kernel_context)
-		ai_read_kern(ctx, &sample, cell->flags, out->chain);
+		ai_read_kern(ctx, &sample, cell->flags, &out->chain);
 	else
-		ai_read_plain(ctx, &sample, cell->flags, out->chain);
+		ai_read_plain(ctx, &sample, cell->flags, &out->chain);
 	nr = sample.nr;
 	size = __builtin_offsetof(struct ai_emit, chain) + nr * sizeof(__u64);
 	if ((cell->flags & AI_STACK) && !nr)
@@ -103,7 +103,7 @@ static __always_inline int ai_emit_sample(struct bpf_perf_event_data *ctx, bool 
 	cell->flags |= AI_OUTPUT;
 	counters->emitted++;
 	barrier_var(size);
-	if (size > __builtin_offsetof(struct ai_emit, chain) + AI_CHAIN_WORDS(ai_chain_max) * sizeof(__u64) ||
+	if (size > sizeof(*out) ||
 	    bpf_perf_event_output(ctx, &ai_outputs, cell->event * ai_nr_cpus + cpu, out, size))
 		counters->emit_lost++;
 	return ai_chain;
@@ -138,22 +138,23 @@ static __always_inline struct ai_entry *ai_entry_at(struct ai_half *half, __u32 
 }
 
 static __always_inline bool ai_same(struct ai_half *half, const struct ai_entry *entry, const struct ai_entry *want,
-				    const __u64 *chain)
+				    const struct ai_chain *chain)
 {
-	const __u64 *other;
+	const struct ai_chain *other;
 
 	if (entry->nr != want->nr || entry->ip != want->ip || entry->pid != want->pid || entry->tid != want->tid ||
 	    entry->exec_id != want->exec_id || entry->comm[0] != want->comm[0] || entry->comm[1] != want->comm[1])
 		return false;
 	other = ai_arena_at(half->arena, entry->stack);
-	return other && ai_same_chain(other, chain, want->nr);
+	return other && !ai_differ(other, chain, want->nr);
 }
 
 /*
  * Finds the entry of `want`, whose chain stands at `at`, the arena's end, or makes it. Linear probing stops at a free
  * place or at an equal 64-bit hash, so that the chain is compared once at most.
  */
-static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_entry *want, const __u64 *chain, __u64 at)
+static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_entry *want,
+					      const struct ai_chain *chain, __u64 at)
 {
 	__u32 tag = want->hash >> 48, position = 0, number;
 	struct ai_entry *entry = 0;
@@ -206,8 +207,10 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 	__u32 active = *(volatile __u64 *)&table->active & 1;
 	struct ai_half half = { .used = active ? &table->used[1] : &table->used[0] };
 	struct ai_entry want = { .count = 1 };
+	struct task_struct *task;
 	struct ai_sample sample;
-	__u64 at = half.used->words, nr, hash, *chain;
+	__u64 at = half.used->words, nr, hash;
+	struct ai_chain *chain;
 
 	key = key * 2 + active;
 	half.index = bpf_map_lookup_elem(&ai_index, &key);
@@ -227,9 +230,9 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 	if ((cell->flags & AI_STACK) && !nr)
 		counters->stack_failed++;
 	barrier_var(nr);
-	if (nr >= AI_CHAIN_WORDS(ai_chain_max))
+	if (nr >= AI_CHAIN_WORDS)
 		return AI_FULL;
-	chain[nr] = 0;
+	chain->word[nr] = 0;
 
 	want.ip = sample.ip;
 	want.first_time = sample.time ? sample.time : bpf_ktime_get_ns();
@@ -237,8 +240,11 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 	want.pid = sample.pid;
 	want.tid = sample.tid;
 	want.nr = nr;
-	want.exec_id = bpf_get_current_task_btf()->self_exec_id;
-	bpf_get_current_comm(want.comm, sizeof(want.comm));
+	task = bpf_get_current_task_btf();
+	want.exec_id = task->self_exec_id;
+	/* Sixteen bytes, padded with NULs by whoever set them. */
+	want.comm[0] = *(__u64 *)&task->comm[0];
+	want.comm[1] = *(__u64 *)&task->comm[8];
 	hash = ai_mix(ai_mix(want.comm[0], want.comm[1]), (__u64)want.pid << 32 | want.tid);
 	hash = ai_mix(ai_mix(hash, want.exec_id), want.ip);
 	want.hash = ai_hash_chain(chain, nr, hash);

@@ -63,7 +63,7 @@ AI_ARRAY(ai_arena, __u64);
 const volatile __u32 ai_nr_tables = 1;   /* tables of one event: the CPUs that have one */
 const volatile __u32 ai_nr_entries = 1;  /* of a half, below 65536 */
 const volatile __u32 ai_index_mask = 0;  /* words of the index minus one */
-const volatile __u32 ai_arena_words = 1; /* of a half, without the AI_CHAIN_WORDS behind them */
+const volatile __u32 ai_arena_words = 1; /* of a half, without the struct ai_chain behind them */
 const volatile bool ai_weak_order = false; /* whether plain stores may become visible out of order */
 
 static __always_inline __u64 ai_mix(__u64 hash, __u64 value)
@@ -73,56 +73,55 @@ static __always_inline __u64 ai_mix(__u64 hash, __u64 value)
 }
 
 /*
- * Bounds are checked right before they are needed, each time on the value itself: older verifiers forget what they knew
- * of a value that was kept on the stack meanwhile.
+ * Points into the arena; null where there is no room for a whole chain. The bound is checked right here, on the value
+ * itself: older verifiers forget what they knew of a value that was kept on the stack meanwhile.
  */
-static __always_inline __u64 ai_within_buffer(__u64 nr)
-{
-	__u64 most = AI_CHAIN_WORDS(ai_chain_max);
-
-	barrier_var(nr);
-	return nr < most ? nr : most;
-}
-
-/* Points into the arena; null where there is no room for a whole buffer. */
-static __always_inline __u64 *ai_arena_at(__u64 *arena, __u64 at)
+static __always_inline struct ai_chain *ai_arena_at(__u64 *arena, __u64 at)
 {
 	barrier_var(at);
 	if (at > ai_arena_words)
 		return 0;
 	arena += at;
 	barrier_var(arena);
-	return arena;
+	return (struct ai_chain *)arena;
 }
 
+/*
+ * The two loops over a chain are functions with external linkage: such are verified once for themselves, and not again
+ * for every way that leads to them and out of them.
+ */
+
 /* Two lanes, so that a multiplication need not wait for the one before. The word behind an odd chain is zero. */
-static __always_inline __u64 ai_hash_chain(const __u64 *chain, __u64 nr, __u64 seed)
+__noinline __u64 ai_hash_chain(const struct ai_chain *chain, __u64 nr, __u64 seed)
 {
 	__u64 a = seed, b = ~seed;
 
-	nr = ai_within_buffer(nr);
-	for (__u32 i = 0; i < AI_CHAIN_WORDS(AI_CHAIN_MAX); i += 2) {
+	if (!chain)
+		return 0;
+	for (__u32 i = 0; i < AI_CHAIN_WORDS; i += 2) {
 		if (i >= nr)
 			break;
-		a = ai_mix(a, chain[i]);
-		b = ai_mix(b, chain[i + 1]);
+		a = ai_mix(a, chain->word[i]);
+		b = ai_mix(b, chain->word[i + 1]);
 	}
 	/* Not a ^ b, which would be the same for every empty chain. */
 	return ai_mix(ai_mix(a, 1), b);
 }
 
-static __always_inline bool ai_same_chain(const __u64 *one, const __u64 *other, __u64 nr)
+/* Zero if the chains are the same. */
+__noinline __u64 ai_differ(const struct ai_chain *one, const struct ai_chain *other, __u64 nr)
 {
 	__u64 differ = 0;
 
-	nr = ai_within_buffer(nr);
-	for (__u32 i = 0; i < AI_CHAIN_WORDS(AI_CHAIN_MAX); i += 2) {
+	if (!one || !other)
+		return 1;
+	for (__u32 i = 0; i < AI_CHAIN_WORDS; i += 2) {
 		if (i >= nr)
 			break;
-		differ |= one[i] ^ other[i];
-		differ |= one[i + 1] ^ other[i + 1];
+		differ |= one->word[i] ^ other->word[i];
+		differ |= one->word[i + 1] ^ other->word[i + 1];
 	}
-	return !differ;
+	return differ;
 }
 
 enum ai_outcome { AI_STORED, AI_FULL, AI_COLLISION };

@@ -17,8 +17,12 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 /* What one chain may hold on this machine; set by the loader from the kernel's limits, which are 127 and 8 by default. */
 const volatile __u32 ai_chain_max = 136;
 
-/* A buffer for a chain: two halves of ai_chain_max, their markers, and a word to pad to pairs. */
-#define AI_CHAIN_WORDS(max) (2 * (max) + 8)
+/* Room for a chain: two halves of AI_CHAIN_MAX words, their markers, and a word to make the number even. */
+#define AI_CHAIN_WORDS (2 * AI_CHAIN_MAX + 8)
+
+struct ai_chain {
+	__u64 word[AI_CHAIN_WORDS];
+};
 
 struct ai_sample {
 	__u64 ip;
@@ -44,7 +48,7 @@ static __always_inline __u64 ai_kern_time(struct bpf_perf_event_data *ctx)
 }
 
 static __always_inline void ai_read_kern(struct bpf_perf_event_data *ctx, struct ai_sample *sample, __u32 flags,
-					 __u64 *chain)
+					 struct ai_chain *chain)
 {
 	struct perf_sample_data *data = ai_data(ctx);
 	__u64 has = data->sample_flags, ip = AI_REGS_IP(&ctx->regs);
@@ -70,7 +74,7 @@ static __always_inline void ai_read_kern(struct bpf_perf_event_data *ctx, struct
 
 		if (nr > ai_chain_max)
 			nr = ai_chain_max;
-		if (nr && !bpf_probe_read_kernel(chain, nr * sizeof(__u64), entry->ip))
+		if (nr && !bpf_probe_read_kernel(chain->word, nr * sizeof(__u64), entry->ip))
 			sample->nr = nr;
 	}
 }
@@ -80,25 +84,26 @@ static __always_inline void ai_read_kern(struct bpf_perf_event_data *ctx, struct
  * shorter one the kernel would cut the chain that the record is going to carry. Where the kernel takes the half from
  * that chain it puts the marker there itself; then it stands twice, which says the same. Returns the words in use.
  */
-static __always_inline __u64 ai_unwind(struct bpf_perf_event_data *ctx, __u64 *chain, __u64 at, __u64 flags,
+static __always_inline __u64 ai_unwind(struct bpf_perf_event_data *ctx, struct ai_chain *chain, __u64 at, __u64 flags,
 				       __u64 marker)
 {
+	__u64 *to;
 	long bytes;
 
 	barrier_var(at);
-	if (at > ai_chain_max + 1)
+	if (at > AI_CHAIN_MAX + 1 || ai_chain_max > AI_CHAIN_MAX)
 		return at;
-	chain += at;
-	barrier_var(chain);
-	bytes = bpf_get_stack(ctx, chain + 1, ai_chain_max * sizeof(__u64), flags);
+	to = &chain->word[at];
+	barrier_var(to);
+	bytes = bpf_get_stack(ctx, to + 1, ai_chain_max * sizeof(__u64), flags);
 	if (bytes < (long)sizeof(__u64))
 		return at;
-	chain[0] = marker;
+	*to = marker;
 	return at + 1 + ((__u64)bytes >> 3);
 }
 
 static __always_inline void ai_read_plain(struct bpf_perf_event_data *ctx, struct ai_sample *sample, __u32 flags,
-					  __u64 *chain)
+					  struct ai_chain *chain)
 {
 	__u64 ids = bpf_get_current_pid_tgid(), nr = 0;
 

@@ -104,6 +104,7 @@ struct bpf_perf_event_data_kern {
 
 struct task_struct {
 	__u64 self_exec_id;
+	char comm[16];
 };
 
 #ifndef BPF_NO_PRESERVE_ACCESS_INDEX
