@@ -38,7 +38,10 @@ pub(crate) fn run(args: &ExportArgs, say: &Say) -> anyhow::Result<Exit> {
         written => written.with_context(|| args.output.display().to_string())?,
     }
     to.flush().with_context(|| args.output.display().to_string())?;
-    Ok(input.end(&reader, &profile.stats, say))
+    let exit = input.end(&reader, &profile.stats, say);
+    // The process ends now: giving millions of small pieces back one by one would only cost time.
+    std::mem::forget((profile, resolver));
+    Ok(exit)
 }
 
 /// The event that is drawn. Events are never added together: their weights count different things.

@@ -110,7 +110,10 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
         stdio::write(&mut to, &profile, &plan, &chosen, &chains)?;
     }
     out::flush(&mut to)?;
-    Ok(input.end(&reader, &profile.stats, say))
+    let exit = input.end(&reader, &profile.stats, say);
+    // The process ends now: giving millions of small pieces back one by one would only cost time.
+    std::mem::forget((profile, resolver));
+    Ok(exit)
 }
 
 fn has_chains(reader: &FileReader<'_>, event: usize) -> bool {

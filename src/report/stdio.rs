@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource};
 
 use super::Plan;
-use super::branch::branches;
+use super::branch::{Least, branches};
 use super::graph::{Drawing, Form, percent_of, share};
 use super::table::{Column, Side, Table};
 use crate::text::{clean, grouped};
@@ -114,8 +114,10 @@ fn rows(profile: &Profile, plan: &Plan, event: usize) -> (Vec<Row>, Vec<Vec<Stri
     let mut both: Vec<(Row, Vec<String>)> =
         rows.map(|row| (cells(&row, plan, total), row)).map(|(c, r)| (r, c)).collect();
     let weight = |row: &Row| (Reverse(row.children.period), Reverse(row.own.period));
-    let names = |cells: &[String]| cells[cells.len().saturating_sub(plan.sort.len())..].to_vec();
-    both.sort_by(|a, b| weight(&a.0).cmp(&weight(&b.0)).then_with(|| names(&a.1).cmp(&names(&b.1))));
+    both.sort_by(|a, b| {
+        let names = |cells: &[String]| cells.len().saturating_sub(plan.sort.len());
+        weight(&a.0).cmp(&weight(&b.0)).then_with(|| a.1[names(&a.1)..].cmp(&b.1[names(&b.1)..]))
+    });
     both.into_iter().unzip()
 }
 
@@ -184,6 +186,10 @@ fn draw_chains(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize
     let event_total = profile.events[event].total.period;
     let row_total = if plan.children { row.children.period } else { row.own.period };
     let least = plan.graph.least_of(event_total);
+    // No branch weighs more than its row: most rows are too light for any, and need no tree.
+    if matches!(least, Least::Period(period) if row_total < period) {
+        return Ok(());
+    }
     let tree = profile.tree(row, plan.order());
     let mut branches = branches(&tree, row_total, least);
     // Where the symbol leads the row, it need not stand again as the first of its chain.

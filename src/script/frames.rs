@@ -17,21 +17,28 @@ pub(crate) struct Shape {
 /// Where a text lies in the common store.
 #[derive(Clone, Copy)]
 struct Span {
-    from: usize,
-    to: usize,
+    from: u32,
+    len: u32,
 }
 
-/// The texts of all addresses seen so far.
+/// The texts of one shape: of addresses that were sampled, and of callers.
+struct Names {
+    shape: Shape,
+    sampled: FxHashMap<Loc, Span>,
+    callers: FxHashMap<Loc, Span>,
+}
+
+/// The texts of all addresses seen so far: ` name+0xoffset (object)`.
 pub(crate) struct FrameLines {
     resolver: Resolver,
-    /// ` name+0xoffset (object)` for each place; the byte holds the shape, and whether the place is that of a caller.
-    names: FxHashMap<(Loc, u8), Span>,
+    /// One for each shape: all events of a kind share theirs.
+    names: Vec<Names>,
     store: Vec<u8>,
 }
 
 impl FrameLines {
     pub(crate) fn new(resolver: Resolver) -> Self {
-        FrameLines { resolver, names: FxHashMap::default(), store: Vec::new() }
+        FrameLines { resolver, names: Vec::new(), store: Vec::new() }
     }
 
     /// The lines of a call chain, innermost first.
@@ -59,19 +66,33 @@ impl FrameLines {
 
     /// A caller's place is the last byte of its call; what is shown is the address behind it.
     fn name(&mut self, state: &State, loc: Loc, caller: bool, shape: Shape) -> &[u8] {
-        let bits = [shape.symbol, shape.offset, shape.dso, caller];
-        let key = (loc, bits.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit)));
-        let span = match self.names.get(&key) {
+        let at = match self.names.iter().position(|names| names.shape == shape) {
+            Some(at) => at,
+            None => {
+                self.names.push(Names { shape, sampled: FxHashMap::default(), callers: FxHashMap::default() });
+                self.names.len() - 1
+            }
+        };
+        let names = &mut self.names[at];
+        let known = if caller { &mut names.callers } else { &mut names.sampled };
+        let span = match known.get(&loc) {
             Some(span) => *span,
             None => {
-                let from = self.store.len();
+                // 4 GiB of names are more than any recording has; then they are made anew each time.
+                let Ok(from) = u32::try_from(self.store.len()) else {
+                    self.store.truncate(u32::MAX as usize);
+                    write_name(&mut self.store, self.resolver.frame(state, loc), u64::from(caller), shape);
+                    return self.store.get(u32::MAX as usize..).unwrap_or_default();
+                };
                 write_name(&mut self.store, self.resolver.frame(state, loc), u64::from(caller), shape);
-                let span = Span { from, to: self.store.len() };
-                self.names.insert(key, span);
+                let len = self.store.len() - from as usize;
+                let span = Span { from, len: u32::try_from(len).unwrap_or(0) };
+                known.insert(loc, span);
                 span
             }
         };
-        self.store.get(span.from..span.to).unwrap_or_default()
+        let from = span.from as usize;
+        self.store.get(from..from + span.len as usize).unwrap_or_default()
     }
 }
 

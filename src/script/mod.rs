@@ -39,13 +39,14 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
     let mut lines = Lines { printer, buffer: Vec::new(), to, failed: None };
     let replayed = replay(&reader, &ReplayOptions::default(), &mut lines);
     lines.write_out();
-    match lines.failed.take() {
-        Some(error) => Err(error).context("standard output"),
-        None => {
-            out::flush(&mut lines.to)?;
-            Ok(input.end(&reader, &replayed.stats, say))
-        }
+    if let Some(error) = lines.failed.take() {
+        return Err(error).context("standard output");
     }
+    out::flush(&mut lines.to)?;
+    let exit = input.end(&reader, &replayed.stats, say);
+    // The process ends now: giving millions of small pieces back one by one would only cost time.
+    std::mem::forget((replayed, lines.printer));
+    Ok(exit)
 }
 
 /// How the lines of each event look. As in perf, the first event of a kind decides which fields its kind has.
