@@ -22,6 +22,9 @@ pub struct ReplayStats {
     /// Records (not only samples) lost for want of ring space, as the LOST records in the rings say. They miss what was
     /// lost after the last record that found room.
     pub lost: u64,
+    /// Records about processes and kernel text that were lost in a ring of their own: names may be missing, samples are
+    /// not. Known only where the recorder keeps such records apart.
+    pub sideband_lost: u64,
     /// Samples lost for want of ring space as LOST_SAMPLES records say, which tools write from the kernel's counters.
     pub lost_samples: u64,
     /// Samples dropped by a BPF filter as LOST_SAMPLES records say.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use afterimage_perf_data::record::{Lost, Record, Throttle, kind};
+use afterimage_perf_data::record::{Lost, Record, SampleId, Throttle, kind};
 use afterimage_perf_data::{
     AiHdr, Callchain, EmitPayload, Endian, Features, FileReader, HandlerDesc, Private, TrueCounts, context,
 };
@@ -152,6 +152,21 @@ fn losses_and_throttles_are_counted() {
     r.record(0, &Record::Throttle(Throttle { time: 20, event_id: 1, stream_id: 1, misc: 0, id: id(1, 20) }));
     let (_, stats) = lines(&r.finish());
     assert_eq!((stats.lost, stats.throttles, stats.records), (7, 1, 2));
+}
+
+#[test]
+fn lost_names_are_no_lost_samples() {
+    let dummy = event(afterimage_perf_data::Attr { config: 9, ..attr() }, 3, "dummy:HG");
+    let lost = |version: &str| {
+        let mut r = Recording::of(vec![event(attr(), 1, "cpu-clock"), dummy.clone()]);
+        let id = SampleId { identifier: Some(3), ..id(1, 10) };
+        r.record(1, &Record::Lost(Lost { event_id: 3, lost: 7, misc: 0, id }));
+        let features = Features { version: Some(version.to_owned()), ..Features::default() };
+        let (_, stats) = lines(&r.finish_with(&features, None));
+        (stats.lost, stats.sideband_lost)
+    };
+    assert_eq!(lost("afterimage 0.1.0"), (0, 7));
+    assert_eq!(lost("6.1.1"), (7, 0), "perf's tracking event writes into the rings of samples");
 }
 
 #[derive(Default)]

@@ -5,7 +5,7 @@ mod shape;
 mod target;
 
 use afterimage_perf_data::record::{Sample, cpumode, kind};
-use afterimage_perf_data::{EmitPayload, Error, ErrorKind, FileReader, RawRecord, context};
+use afterimage_perf_data::{EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, context};
 
 use crate::sample::TimedSample;
 use crate::state::State;
@@ -68,6 +68,16 @@ pub fn replay<'f, S: Sink<'f>>(reader: &'f FileReader<'f>, options: &ReplayOptio
     Replayed { state: run.state, stats: run.stats }
 }
 
+/// The event of the records about processes and kernel text, in a recording of ours: others let it share the rings of
+/// samples.
+fn sideband(reader: &FileReader<'_>) -> Option<usize> {
+    const SOFTWARE: u32 = 1;
+    const DUMMY: u64 = 9;
+    let ours = reader.features().version.as_deref().is_some_and(|version| version.starts_with("afterimage"));
+    let dummy = || reader.events().iter().position(|e| (e.attr.kind, e.attr.config) == (SOFTWARE, DUMMY));
+    ours.then(dummy).flatten()
+}
+
 struct Run<'f> {
     reader: &'f FileReader<'f>,
     shapes: Vec<Shape>,
@@ -75,6 +85,8 @@ struct Run<'f> {
     times: Option<Shape>,
     targets: Targets<'f>,
     counts: bool,
+    /// The event whose ring holds no samples.
+    sideband: Option<usize>,
     queue: Queue,
     state: State,
     stats: ReplayStats,
@@ -89,6 +101,7 @@ impl<'f> Run<'f> {
             times: shapes.first().filter(|first| shapes.iter().all(|shape| shape.same_time(first))).copied(),
             shapes,
             counts: targets.has_counts(),
+            sideband: sideband(reader),
             targets,
             queue: Queue::new(options.max_pending),
             state: State::new(),
@@ -149,6 +162,10 @@ impl<'f> Run<'f> {
             return self.sample(raw, sink);
         }
         match self.reader.decode(raw) {
+            Ok(Record::Lost(lost)) if self.sideband.is_some() && self.reader.event_for(raw) == self.sideband => {
+                self.stats.sideband_lost = self.stats.sideband_lost.saturating_add(lost.lost);
+                sink.record(&self.state, time, raw);
+            }
             Ok(record) => {
                 self.state.apply(time, &record, &mut self.stats);
                 sink.record(&self.state, time, raw);
