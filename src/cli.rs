@@ -26,10 +26,10 @@ pub(crate) struct Line {
 #[derive(Args, Debug, Default)]
 pub(crate) struct Talk {
     /// Say only what went wrong
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 900)]
     pub(crate) quiet: bool,
     /// Say more (may be given more than once)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 901, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 

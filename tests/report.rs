@@ -189,6 +189,27 @@ fn tables_and_call_graphs_are_perfs() {
 }
 
 #[test]
+fn callers_get_their_callees_time_as_in_perf() {
+    if !has("callers_get_their_callees_time_as_in_perf", &[Need::Root, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let folder = folder();
+    let path = file(&folder, "data");
+    let busy = workload::build().busy;
+    perf_record(&path, &["-g", "-e", "cpu-clock:u", "-F", "499"], &[word(&busy), "150", "12"]);
+    let options = ["--children", "-g", "none", "--percent-limit", "5", "-i", word(&path)];
+    let ours = body(&text(&[&["report"], &options[..]].concat()));
+    let theirs = body(&perf(&[&["report", "--stdio", "--no-inline"], &options[..]].concat()));
+    // Rows of equal weight may stand in another order.
+    let rows = |lines: &[String]| -> BTreeSet<String> { lines.iter().cloned().collect() };
+    assert!(rows(&theirs).iter().any(|row| row.contains("0.00%") && row.ends_with("busy_level")), "{theirs:?}");
+    assert_eq!(rows(&ours), rows(&theirs));
+    // Under a caller stands what it called.
+    let drawn = text(&["report", "--children", "-i", word(&path), "-G"]);
+    assert!(drawn.contains("---busy_level\n               busy_level\n"), "{drawn}");
+}
+
+#[test]
 fn the_top_ten_are_perfs() {
     if !has("the_top_ten_are_perfs", &[Need::Root, Need::Perf, Need::Cc]) {
         return;

@@ -52,7 +52,14 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     object.insert("period".into(), json!(total));
     object.insert("tally".into(), json!(tally.map(|t| &t.sum)));
     if tally.is_none() {
-        object.insert("reason".into(), "not carried".into());
+        // What a handler wrote beside the samples is counted with them.
+        let of = shown
+            .name
+            .rsplit_once('/')
+            .map(|(of, _)| of)
+            .filter(|of| profile.tally.events.iter().any(|t| t.name == *of));
+        let reason = of.map_or("not carried".to_owned(), |of| format!("part of the tally of {of}"));
+        object.insert("reason".into(), reason.into());
     }
     let per_cpu =
         tally.map(|t| t.per_cpu.iter().map(|(cpu, tally)| json!({"cpu": cpu, "tally": tally})).collect::<Vec<_>>());

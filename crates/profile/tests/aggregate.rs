@@ -91,12 +91,15 @@ fn trees_go_both_ways() {
     let mut down = Vec::new();
     tree(&profile.tree(row, Order::Caller).nodes, 0, &mut down);
     assert_eq!(down, ["root 4 0", " middle 3 0", "  middle 3 0", "   leaf 3 3", " leaf 1 1"]);
-    // A caller's tree ends with it.
+    // A caller's tree shows what it called, or who called it.
     let with_children = profile_of(&recursion(), &AggregateOptions { children: true, ..options("sym") });
     let rows = with_children.rows(0);
     let mut of_middle = Vec::new();
     tree(&with_children.tree(&rows[2], Order::Caller).nodes, 0, &mut of_middle);
-    assert_eq!(of_middle, ["root 3 0", " middle 3 3"]);
+    assert_eq!(of_middle, ["middle 3 0", " middle 3 0", "  leaf 3 3"]);
+    of_middle.clear();
+    tree(&with_children.tree(&rows[2], Order::Callee).nodes, 0, &mut of_middle);
+    assert_eq!(of_middle, ["middle 3 0", " root 3 3"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::resolve::{Frame, SymId};
 /// In which direction a call tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// From the outermost caller down to the row's symbol.
+    /// From the outermost caller down to the row's symbol; of a row of a caller, from its symbol down to what it called.
     Caller,
     /// From the row's symbol up to who called it.
     Callee,
@@ -47,8 +47,10 @@ struct Growing<'p> {
 }
 
 impl Profile {
-    /// The call tree of a row of [`Profile::rows`]. Of a row of a caller (`children`) it begins, or ends, with the row's
-    /// symbol where it is outermost on the stack, so that each sample is in it once.
+    /// The call tree of a row of [`Profile::rows`]. A row's own samples are in it with their whole stacks. Those of a row
+    /// of a caller (`children`) begin with the row's symbol where it is outermost on the stack: upwards from there to who
+    /// called it ([`Order::Callee`]), or down to where the samples were taken ([`Order::Caller`]). Each sample is in the
+    /// tree once.
     pub fn tree(&self, row: &Row, order: Order) -> Tree {
         let mut grown: Vec<Growing<'_>> = Vec::new();
         let mut roots: Vec<usize> = Vec::new();
@@ -61,7 +63,10 @@ impl Profile {
             let is_own = self.frame(entry.leaf).is_some_and(|leaf| row.sym.is_none_or(|sym| leaf.sym == sym));
             // The row's own samples show their whole stack.
             if let (Some(start), false) = (of_row, is_own) {
-                path.drain(..start);
+                match order {
+                    Order::Callee => drop(path.drain(..start)),
+                    Order::Caller => path.truncate(start + 1),
+                }
             }
             path.truncate(DEEPEST);
             if order == Order::Caller {
