@@ -119,7 +119,8 @@ fn samples_by_perf(tools: &Tools, recording: &Recording) -> Result<u64> {
     let arguments = ["report", "--stdio", "--no-children", "-g", "none", "-s", "comm", "-F", "sample", "-i"];
     let output = Command::new(&tools.perf).args(arguments).arg(&recording.path).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.trim().parse::<u64>().ok()).sum())
+    let first = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
+    Ok(text.lines().filter(|line| !line.starts_with('#')).filter_map(first).sum())
 }
 
 /// Every sample with a call chain ends in an empty line.
