@@ -11,7 +11,6 @@ use crate::say::Say;
 
 /// How a subcommand that got to its end wants to be seen by its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "record passes a child's end on")]
 pub(crate) enum Exit {
     /// Everything asked for was done.
     Done,
@@ -38,20 +37,17 @@ impl Problem {
     }
 
     /// It could not be done.
-    #[allow(dead_code, reason = "record and the views word failures by it")]
     pub(crate) fn failed(what: impl Into<String>) -> Self {
         Problem { what: what.into(), hint: None, code: 1 }
     }
 
     /// Adds the line that says what to do about it.
-    #[allow(dead_code, reason = "record and the views give hints")]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// Another exit code than the usual one, such as 127 for a command that was not found.
-    #[allow(dead_code, reason = "record -- cmd uses 126 and 127")]
     pub(crate) fn code(mut self, code: u8) -> Self {
         self.code = code;
         self

@@ -15,7 +15,6 @@ pub(crate) struct Say {
     colour: bool,
 }
 
-#[allow(dead_code, reason = "each subcommand uses the levels it needs")]
 impl Say {
     /// A voice as loud as the command line asks for, coloured only on a terminal that allows it.
     pub(crate) fn new(talk: &Talk) -> Self {

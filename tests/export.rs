@@ -76,12 +76,16 @@ fn folded_stacks_are_those_of_a_collapser() {
     let path = file(&folder, "data");
     let busy = workload::build().busy;
     perf_record(&path, &["-g", "-e", "cpu-clock:u", "-F", "499"], &[word(&busy), "150", "12"]);
-    let script = perf(&["script", "--no-inline", "-i", word(&path)]);
-    let mut theirs = Vec::new();
-    let mut collapser = inferno::collapse::perf::Folder::from(inferno::collapse::perf::Options::default());
-    collapser.collapse(script.as_bytes(), &mut theirs).unwrap();
-    let theirs = comparable(&String::from_utf8(theirs).unwrap());
+    let collapsed = |script: &str| {
+        let mut out = Vec::new();
+        let mut collapser = inferno::collapse::perf::Folder::from(inferno::collapse::perf::Options::default());
+        collapser.collapse(script.as_bytes(), &mut out).unwrap();
+        comparable(&String::from_utf8(out).unwrap())
+    };
+    let theirs = collapsed(&perf(&["script", "--no-inline", "-i", word(&path)]));
     let ours = comparable(&text(&["export", "-i", word(&path)]));
     assert!(theirs.keys().any(|stack| stack.contains("busy_level;busy_level;busy_leaf")), "{theirs:?}");
     assert_eq!(ours, theirs);
+    // What reads the lines of `perf script` reads ours.
+    assert_eq!(collapsed(&text(&["script", "-i", word(&path)])), theirs);
 }
