@@ -88,18 +88,6 @@ fn crates_use_only_what_they_may() {
 }
 
 #[test]
-fn optional_edges_of_kernel_text_belong_to_capture() {
-    let workspace = workspace();
-    let (package, edges) = &workspace["kernel-text"];
-    for edge in edges.iter().filter(|edge| edge.optional) {
-        for (feature, turns_on) in package["features"].as_object().unwrap() {
-            let turns_on = turns_on.as_array().unwrap().iter().any(|f| f.as_str().unwrap().contains(&edge.to));
-            assert!(!turns_on || feature == "capture" || feature.ends_with(&edge.to), "{feature} turns on {}", edge.to);
-        }
-    }
-}
-
-#[test]
 fn every_crate_has_the_lint_table() {
     for (name, (package, _)) in workspace() {
         let manifest = fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();

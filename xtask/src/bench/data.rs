@@ -4,8 +4,7 @@
 //! each time later by the length of the recording; what perf synthesized at its start, which has no time, stays single.
 //! Processes that came and went do so again in every copy, as in a long recording.
 
-use super::folder;
-use super::process;
+use super::{folder, process, retrying};
 use afterimage_perf_data::{Attr, AttrFlags, Endian, SampleType};
 use afterimage_testkit::workload;
 use anyhow::{Context, Result, bail, ensure};
@@ -39,7 +38,7 @@ const NAMES: [&str; 2] = ["shallow", "deep"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     for name in NAMES {
-        let base = record(name, options.seconds)?;
+        let base = retrying(|| record(name, options.seconds))?;
         let path = folder()?.join(format!("{name}.data"));
         let bytes = fs::read(&base)?;
         let samples = Layout::of(&bytes)?.repeat(&bytes, options.samples, &path)?;
@@ -69,7 +68,7 @@ fn record(name: &str, seconds: u32) -> Result<PathBuf> {
     // perf would keep an older one beside it.
     let _ = fs::remove_file(&path);
     let recorder = Command::new("/usr/bin/perf")
-        .args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", "9999", "-m", "1024", "-o"])
+        .args(["record", "-q", "-B", "-N", "-a", "-g", "-e", "cpu-clock", "-F", "9999", "-m", "1024", "-o"])
         .arg(&path)
         .args(["--", "sleep", &seconds.to_string()])
         .stderr(Stdio::piped())

@@ -77,3 +77,14 @@ fn folder() -> Result<PathBuf> {
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
 }
+
+/// Tries again, at most twice more: perf 6.1 aborts now and then when BPF programs go away while it starts.
+fn retrying<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..2 {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) => eprintln!("once more: {error:#}"),
+        }
+    }
+    attempt()
+}

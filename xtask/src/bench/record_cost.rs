@@ -6,7 +6,7 @@
 //! one CPU while the work ran.
 
 use super::pairs::{Ratios, median, print_table};
-use super::{Tools, folder, process};
+use super::{Tools, folder, process, retrying};
 use afterimage_perf_data::{Attr, AttrFlags, SampleType};
 use afterimage_perf_event::sys::{Kernel, Real};
 use afterimage_testkit::workload;
@@ -55,7 +55,7 @@ pub(super) fn run(tools: &Tools, pairs: usize) -> Result<()> {
         for turn in 0..pairs {
             for step in 0..WAYS.len() {
                 let way = (turn + step) % WAYS.len();
-                costs[way].push(measure(tools, WAYS[way].0, rate, &busy, chunks)?);
+                costs[way].push(retrying(|| measure(tools, WAYS[way].0, rate, &busy, chunks))?);
             }
         }
         show(rate, &costs);
