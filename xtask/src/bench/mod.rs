@@ -78,7 +78,7 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Tries again, at most twice more: perf 6.1 aborts now and then when BPF programs go away while it starts.
+/// Tries again, at most twice more: perf 6.1 aborts now and then where BPF programs come and go.
 fn retrying<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 0..2 {
         match attempt() {
