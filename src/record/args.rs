@@ -12,6 +12,9 @@ pub(crate) struct RecordArgs {
     /// Event to sample, as perf names it; may be repeated or a list: cpu-clock, page-faults, sched:sched_switch, mem:ADDR:w
     #[arg(short = 'e', long = "event", value_name = "EVENT", action = ArgAction::Append)]
     pub(crate) events: Vec<String>,
+    /// Take only those hits of the tracepoints for which this holds; several follow the order of several -e
+    #[arg(long = "filter", value_name = "EXPR", action = ArgAction::Append)]
+    pub(crate) filters: Vec<String>,
     /// Samples a second for each CPU, or "max" [default: 4000; every hit of tracepoints and breakpoints]
     #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count")]
     pub(crate) freq: Option<String>,
@@ -75,8 +78,6 @@ pub(crate) struct Later {
     compression: Option<Option<OsString>>,
     #[arg(short = 'd', long = "data", hide = true)]
     data: bool,
-    #[arg(long = "filter", hide = true, value_name = "FILTER", action = ArgAction::Append)]
-    filter: Vec<OsString>,
     #[arg(long = "where", hide = true, value_name = "EXPR")]
     gate: Option<OsString>,
     #[arg(long = "audit", hide = true)]
@@ -93,7 +94,6 @@ impl Later {
             (!self.cgroup.is_empty(), "-G"),
             (self.compression.is_some(), "-z"),
             (self.data, "-d"),
-            (!self.filter.is_empty(), "--filter"),
             (self.gate.is_some(), "--where"),
             (self.audit, "--audit"),
             (self.off_cpu.is_some(), "--off-cpu"),

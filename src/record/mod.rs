@@ -100,7 +100,7 @@ fn open_problem(kind: OpenErrorKind, error: &RecordError, plan: &Plan) -> Proble
     let problem = Problem::failed(error.to_string());
     match kind {
         OpenErrorKind::CpuWideDenied | OpenErrorKind::KernelDenied => problem.hint(setcap("cap_perfmon")),
-        OpenErrorKind::TaskDenied => problem.hint(setcap("cap_perfmon,cap_sys_ptrace")),
+        OpenErrorKind::TaskDenied => problem.hint(setcap("cap_perfmon")),
         OpenErrorKind::NoEvent if plan.events.len() == 1 => {
             problem.hint("afterimage doctor says what this machine has")
         }

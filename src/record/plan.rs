@@ -55,9 +55,32 @@ fn handler(name: &str) -> anyhow::Result<Builtin> {
 
 fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpec>> {
     if args.events.is_empty() {
+        if !args.filters.is_empty() {
+            return Err(usage("--filter: there is no tracepoint that it could filter"));
+        }
         return spec::parse("cycles", facts).map_err(|e| usage(e.to_string()));
     }
-    spec::parse_all(&args.events, facts).map_err(|error| usage(format!("-e: {error}")))
+    let mut events = Vec::new();
+    for (index, list) in args.events.iter().enumerate() {
+        let base = events.len();
+        let mut parsed = spec::parse(list, facts).map_err(|error| usage(format!("-e: {error}")))?;
+        // One filter is for all tracepoints, several are for the -e of the same place.
+        let filter = if args.filters.len() == 1 { args.filters.first() } else { args.filters.get(index) };
+        for event in &mut parsed {
+            event.group = event.group.map(|leader| leader + base);
+            if event.class == spec::EventClass::Tracepoint {
+                event.filter = filter.cloned();
+            }
+        }
+        events.extend(parsed);
+    }
+    let filtered = events.iter().any(|event| event.filter.is_some());
+    match args.filters.len() {
+        0 => Ok(events),
+        n if n > 1 && n != args.events.len() => Err(usage("--filter: give one, or one for each -e")),
+        _ if !filtered => Err(usage("--filter: there is no tracepoint that it could filter")),
+        _ => Ok(events),
+    }
 }
 
 fn rate(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Option<Rate>> {

@@ -41,7 +41,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
 /// Records `command` by `perf record` with some options.
 pub(crate) fn perf_record(file: &Path, options: &[&str], command: &[&str]) {
     let output = Command::new("perf")
-        .args(["record", "-q", "-o"])
+        .args(["record", "-q", "-N", "-o"])
         .arg(file)
         .args(options)
         .arg("--")

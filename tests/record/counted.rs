@@ -93,6 +93,27 @@ fn a_tracepoint_carries_no_program() {
 }
 
 #[test]
+fn a_filter_takes_some_hits_of_a_tracepoint() {
+    if !has("a_filter_takes_some_hits_of_a_tracepoint", &[Need::Root, Need::Tracefs]) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let (path, named) = (file(&folder, "data"), file(&folder, "ai-filtered"));
+    std::fs::copy("/bin/true", &named).unwrap();
+    let script = format!("{0}; /bin/true; {0}", word(&named));
+    let exit = ["-e", "sched:sched_process_exit"];
+    record(&path, &[&exit[..], &["--filter", "comm == \"ai-filtered\"", "--", "sh", "-c", &script]].concat());
+    assert_eq!(tally(&path).total().chained, 2);
+    for (words, code) in
+        [(["-e", "cpu-clock", "--filter", "pid == 1"], 2), ([exit[0], exit[1], "--filter", "no =="], 1)]
+    {
+        let output = run(&[&["record", "-o", word(&path)], &words[..], &["true"]].concat());
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_handler_runs_on_the_events_beside_a_tracepoint() {
     if !has("a_handler_runs_on_the_events_beside_a_tracepoint", &[Need::Root, Need::Bpf, Need::Tracefs, Need::Cc]) {
         return;

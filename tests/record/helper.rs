@@ -36,7 +36,7 @@ pub(crate) fn record(path: &Path, words: &[&str]) -> Output {
     output
 }
 
-/// Starts a recording whose words are kept for [`finish`].
+/// Starts a recording whose words are kept.
 pub(crate) fn start(path: &Path, words: &[&str]) -> Child {
     recorder(path, words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }

@@ -16,9 +16,9 @@ pub struct Flow {
 /// Why a count table could not store a sample.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MapLost {
-    /// The table was full.
+    /// No place was left for another key.
     pub full: u64,
-    /// No free place near the key's own.
+    /// Another key with the same hash stood there.
     pub collision: u64,
     /// Causes that came later, by name.
     #[serde(flatten)]

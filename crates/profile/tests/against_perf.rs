@@ -88,7 +88,7 @@ fn record_of(program: &Path, args: &[&str], options: &AggregateOptions) -> Recor
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     let mut command = Command::new("perf");
-    command.args(["record", "-q", "-o"]).arg(&file).args(args).arg("--").arg(program).arg("2");
+    command.args(["record", "-q", "-N", "-o"]).arg(&file).args(args).arg("--").arg(program).arg("2");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let profile = aggregated(&file, options);

@@ -21,9 +21,9 @@ pub(crate) struct Passes {
     /// Files that processes map.
     pub(crate) files: MappedFiles,
     /// True counts of the whole recording, by event in the file.
-    pub(crate) true_counts: Vec<(usize, Vec<u64>)>,
-    /// Rings that did not make sense, each said once.
-    pub(crate) damage: Vec<RingError>,
+    pub(crate) true_counts: Vec<TrueCounts>,
+    /// The first ring that did not make sense, and how often one did not.
+    pub(crate) damage: Option<(RingError, u64)>,
     /// Time of the first and last sample.
     pub(crate) span: Option<(u64, u64)>,
 }
@@ -47,14 +47,9 @@ impl Passes {
             buffer: Vec::new(),
             files: MappedFiles::new(sideband),
             true_counts: Vec::new(),
-            damage: Vec::new(),
+            damage: None,
             span: None,
         }
-    }
-
-    /// The true counts of every event that has some.
-    pub(crate) fn true_counts_found(&self) -> Vec<TrueCounts> {
-        self.true_counts.iter().map(|(event, counts)| TrueCounts { event: *event, counts: counts.clone() }).collect()
     }
 
     /// Runs one pass.
@@ -71,9 +66,9 @@ impl Passes {
         let tally = tallies::so_far(session);
         output.pass(&PassContent { records: &self.buffer, true_counts: &counts, tally: &tally })?;
         for (event, more) in counts {
-            match self.true_counts.iter_mut().find(|(e, _)| *e == event) {
-                Some((_, all)) => all.extend(more),
-                None => self.true_counts.push((event, more)),
+            match self.true_counts.iter_mut().find(|known| known.event == event) {
+                Some(known) => known.counts.extend(more),
+                None => self.true_counts.push(TrueCounts { event, counts: more }),
             }
         }
         Ok(())
@@ -96,7 +91,8 @@ impl Passes {
                 book.take(owner, record, &mut self.buffer);
             });
             if let Err(error) = drained {
-                self.damage.push(error);
+                let (first, times) = self.damage.take().unwrap_or((error, 0));
+                self.damage = Some((first, times + 1));
             }
         }
     }

@@ -37,7 +37,7 @@ pub enum Destination {
 pub struct Plan {
     /// Events, at least one.
     pub events: Vec<EventSpec>,
-    /// Whether the user named events, so that another one in their place is worth a line.
+    /// How often to sample; `None` is each event's own default.
     pub rate: Option<Rate>,
     /// What to sample.
     pub subject: Subject,
@@ -67,11 +67,6 @@ impl Plan {
     /// The handler that runs.
     pub fn builtin(&self) -> Builtin {
         self.handler.unwrap_or(Builtin::None)
-    }
-
-    /// Whether the ordinary samples are wanted beside the handler's own output.
-    pub fn second_output(&self) -> bool {
-        self.chain && self.builtin() != Builtin::None
     }
 }
 

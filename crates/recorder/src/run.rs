@@ -230,7 +230,7 @@ impl Live {
         let Live { output, passes, mut features, handlers, .. } = self;
         let lost = KernelLost::read(&session);
         let (tally, mut problems) = tallies::complete(&session, &lost);
-        problems.extend(passes.damage.iter().map(ToString::to_string));
+        problems.extend(passes.damage.iter().map(|(first, times)| format!("{first} ({times} such)")));
         if session.book.sideband_lost > 0 {
             let n = session.book.sideband_lost;
             problems.push(format!("{n} records about processes and kernel text were lost: some names may be missing"));
@@ -240,12 +240,8 @@ impl Live {
         }
         features.build_ids = finish::build_ids(passes.files.build_ids());
         features.sample_time = passes.span;
-        features.private = Some(Private {
-            tally: Some(tally.clone()),
-            handlers,
-            true_counts: passes.true_counts_found(),
-            other: Vec::new(),
-        });
+        features.private =
+            Some(Private { tally: Some(tally.clone()), handlers, true_counts: passes.true_counts, other: Vec::new() });
         // The programs and rings are gone before the file is closed: what is slow to free does not delay the reader.
         drop(session);
         let bytes = output.finish(&features)?;

@@ -74,6 +74,10 @@ impl Session {
         let sideband = sideband::open(kernel, facts, target, wanted, Options { pages: SIDEBAND_PAGES })?;
         notes.extend(sideband.opened.notes.iter().map(ToString::to_string));
 
+        if sideband.all_cpus {
+            notes.extend(sideband.missing.iter().map(|(_, what)| format!("not recorded on this kernel: {what}")));
+        }
+
         let mut book = Book::new(sampling.specs.len(), &online);
         let owners = owners(&sampling, outputs.as_ref(), &stubs, &mut book);
         let stubs = if handlers.is_some() { stubs } else { vec![None; stubs.len()] };
@@ -145,6 +149,7 @@ fn programs(
     }
     match load(plan, sampling, stubs, cpus) {
         Ok(mut handlers) => {
+            notes.extend(handlers.note().map(str::to_owned));
             let outputs = match plan.builtin() {
                 Builtin::Emit => Some(open_outputs(kernel, facts, plan, sampling, stubs, cpus, &mut handlers)?),
                 _ => None,
@@ -166,14 +171,7 @@ fn load(
     cpus: &[u32],
 ) -> Result<Handlers, afterimage_handler::Error> {
     let with_stub = sampling.specs.iter().zip(stubs).filter(|(_, stub)| stub.is_some());
-    let events = with_stub
-        .map(|(spec, _)| EventConfig {
-            callchain: spec.attr.sample_type.contains(SampleType::CALLCHAIN),
-            precise_ip: spec.attr.precise_ip(),
-            exclude_callchain_kernel: spec.attr.flags.contains(AttrFlags::EXCLUDE_CALLCHAIN_KERNEL),
-            exclude_callchain_user: spec.attr.flags.contains(AttrFlags::EXCLUDE_CALLCHAIN_USER),
-        })
-        .collect();
+    let events = with_stub.map(|(spec, _)| EventConfig::from_attr(&spec.attr)).collect::<Result<_, _>>()?;
     let options = HandlerOptions {
         builtin: plan.builtin(),
         chain: plan.chain,

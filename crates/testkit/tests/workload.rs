@@ -39,7 +39,7 @@ fn perf_sees_the_split() {
     let paths = workload::build();
     let data = paths.split.with_file_name(format!("split-{}.data", std::process::id()));
     let output = Command::new("perf")
-        .args(["record", "-q", "-e", "cpu-clock:u", "-F", "2500", "-g", "-o"])
+        .args(["record", "-q", "-B", "-N", "-e", "cpu-clock:u", "-F", "2500", "-g", "-o"])
         .arg(&data)
         .arg("--")
         .arg(&paths.split)
@@ -81,7 +81,7 @@ fn perf_counts_the_faults_in_touch_pages() {
     let paths = workload::build();
     let data = paths.faults.with_file_name(format!("faults-{}.data", std::process::id()));
     let status = Command::new("perf")
-        .args(["record", "-q", "-e", "page-faults", "-c", "1", "-m", "1024", "-o"])
+        .args(["record", "-q", "-B", "-N", "-e", "page-faults", "-c", "1", "-m", "1024", "-o"])
         .arg(&data)
         .arg("--")
         .arg(&paths.faults)
@@ -149,7 +149,7 @@ fn perf_sees_many_deep_stacks_in_the_forest() {
     let paths = workload::build();
     let data = paths.forest.with_file_name(format!("forest-{}.data", std::process::id()));
     let status = Command::new("perf")
-        .args(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"])
+        .args(["record", "-q", "-B", "-N", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"])
         .arg(&data)
         .arg("--")
         .arg(&paths.forest)

@@ -54,7 +54,7 @@ const BITS: [Bit; 6] = [
         name: "text-poke",
         flag: AttrFlags::TEXT_POKE,
         since: "5.9",
-        with: "changes of live kernel text are recorded",
+        with: "changes of live kernel text could be recorded; record does not ask for them yet",
         without: "kernel text that is patched while recording is shown as it was at the start",
     },
     Bit {
@@ -68,14 +68,14 @@ const BITS: [Bit; 6] = [
         name: "cgroup-records",
         flag: AttrFlags::CGROUP,
         since: "5.7",
-        with: "names of new cgroups are recorded",
+        with: "names of new cgroups could be recorded; record does not ask for them yet",
         without: "cgroups made while recording have numbers, no names",
     },
     Bit {
         name: "namespace-records",
         flag: AttrFlags::NAMESPACES,
         since: "4.12",
-        with: "the namespaces of new processes are recorded",
+        with: "the namespaces of new processes could be recorded; record does not ask for them yet",
         without: "containers are told apart by cgroup alone",
     },
 ];

@@ -89,7 +89,7 @@ fn sample_rate(facts: &Facts) -> Check {
             NAME,
             Answer::Yes,
             format!("kernel.perf_event_max_sample_rate is {rate}"),
-            "higher frequencies are lowered to it; the kernel lowers it itself when sampling takes too long",
+            "-F takes no more; the kernel lowers it itself when sampling takes too long",
         ),
         None => {
             Check::new(NAME, Answer::Unknown, "kernel.perf_event_max_sample_rate cannot be read", "a high -F may fail")
