@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use afterimage_perf_data::Attr;
 
-/// The perf calls of the kernel. `Real` makes them; [`fake::Fake`] answers as a test tells it.
+/// The perf calls of the kernel. `Real` makes them; `fake::Fake` (feature `fake`) answers as a test tells it.
 ///
 /// Source of every call: perf_event_open(2).
 pub trait Kernel: Send + Sync + std::fmt::Debug {
