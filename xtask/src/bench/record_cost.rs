@@ -86,9 +86,12 @@ fn measure(tools: &Tools, way: Way, rate: u32, busy: &Path, chunks: u64) -> Resu
     let data = folder()?.join("record-cost.data");
     let mut command = Command::new(if way == Way::Perf { &tools.perf } else { &tools.ours });
     command.args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", &rate.to_string(), "-o"]).arg(&data);
-    if way == Way::Count {
-        command.args(["--handler", "count"]);
-    }
+    match way {
+        Way::Count => command.args(["--handler", "count"]),
+        // Without build IDs: perf 6.1 aborts while it gathers them where BPF programs come and go. It saves perf work.
+        Way::Perf => command.args(["-B", "-N"]),
+        _ => &mut command,
+    };
     let recorder = command.args(["--", "sleep", "9"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     // Starting up is over by then; what it cost is in recorder_in_all.
     sleep(Duration::from_millis(2000));
