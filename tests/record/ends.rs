@@ -148,7 +148,7 @@ fn what_cannot_be_is_a_matter_of_usage() {
     let refused: [(&[&str], &str); 9] = [
         (&["-z", "--", "true"], "-z: not supported yet"),
         (&["--where", "pid == 1", "--", "true"], "--where: not supported yet"),
-        (&["--filter", "x", "--", "true"], "--filter: not supported yet"),
+        (&["--filter", "x", "--", "true"], "--filter: there is no tracepoint"),
         (&["-u", "nobody"], "-u: not supported yet"),
         (&["--call-graph", "dwarf", "--", "true"], "not supported yet"),
         (&["-e", "cpu-clok", "--", "true"], "cpu-clock"),
