@@ -139,14 +139,16 @@ fn show(rate: u32, costs: &[Vec<Cost>; 4]) {
         slow_down(way).iter().zip(way).map(|(slower, run)| slower + run.recorder).collect()
     };
     let percent = |values: Vec<f64>| format!("{:.2} %", 100.0 * median(&values));
-    let header = ["", "recorder", "start to end", "work slower", "both", "both, over perf's"];
+    let header = ["", "recorder", "over perf's", "start to end", "work slower", "both", "both, over perf's"];
     let mut rows = vec![header.map(String::from).to_vec()];
     for ((_, name), way) in WAYS.iter().zip(costs).skip(1) {
-        let mut ratios = Ratios::default();
+        let (mut own, mut ratios) = (Ratios::default(), Ratios::default());
+        way.iter().zip(perf).for_each(|(ours, theirs)| own.push(ours.recorder / theirs.recorder));
         added(way).iter().zip(added(perf)).for_each(|(ours, theirs)| ratios.push(ours / theirs));
         rows.push(vec![
             (*name).to_owned(),
             percent(way.iter().map(|run| run.recorder).collect()),
+            own.to_string(),
             format!("{:.2} s", median(&way.iter().map(|run| run.recorder_in_all).collect::<Vec<_>>())),
             percent(slow_down(way)),
             percent(added(way)),
