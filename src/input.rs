@@ -32,6 +32,12 @@ enum Bytes {
 /// Standard input, and what a compressed recording unpacks to, are held in memory; longer ones are cut.
 const MOST: u64 = 16 << 30;
 
+/// A journal holds a few kilobytes a pass.
+const LONGEST_JOURNAL: u64 = 1 << 30;
+
+/// Bytes that tell whether a stream is a recording.
+const HEAD: u64 = 4096;
+
 impl Input {
     /// Opens what `-i` names.
     pub(crate) fn open(args: &InputArgs) -> anyhow::Result<Self> {
@@ -41,8 +47,7 @@ impl Input {
             None => None,
         };
         let (name, bytes, journal) = if path == Path::new("-") {
-            let mut bytes = Vec::new();
-            io::stdin().lock().take(MOST).read_to_end(&mut bytes).context("standard input")?;
+            let bytes = read_stream(io::stdin().lock()).context("standard input")?;
             ("standard input".to_owned(), Bytes::Read(bytes), None)
         } else {
             let name = path.display().to_string();
@@ -146,15 +151,33 @@ fn read(path: &Path) -> io::Result<Bytes> {
     if std::fs::metadata(path)?.is_file() {
         return FileBytes::open(path).map(Bytes::Mapped);
     }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
-    Ok(Bytes::Read(bytes))
+    read_stream(File::open(path)?).map(Bytes::Read)
 }
 
+/// Reads a stream to its end, but no further than its first bytes when they are no recording's: it may never end.
+fn read_stream(mut from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.by_ref().take(HEAD).read_to_end(&mut bytes)?;
+    let not_ours = FileReader::open(&bytes).is_err_and(|error| error.kind() == ErrorKind::NotPerfData);
+    if !not_ours {
+        from.take(MOST).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// The journal beside a recording, where it is a file that can be one.
 fn read_journal(path: &Path) -> Option<Vec<u8>> {
     let mut name = path.as_os_str().to_owned();
     name.push(".journal");
-    std::fs::read(PathBuf::from(name)).ok()
+    let path = PathBuf::from(name);
+    // Somebody else may have put a pipe or a device there, which would block or never end.
+    let meta = std::fs::metadata(&path).ok()?;
+    if !meta.is_file() || meta.len() > LONGEST_JOURNAL {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LONGEST_JOURNAL).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 fn not_opened(name: &str, error: io::Error) -> anyhow::Error {

@@ -63,7 +63,7 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) later: Later,
     /// The command to run and record
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use afterimage_perf_event::child::Ended;
 use afterimage_perf_event::facts::Facts;
@@ -49,6 +49,8 @@ fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .context("cannot handle signals")?;
     }
+    // A limit of file size is then an error of the write, which says what happened.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot handle signals")?;
     Ok(stop)
 }
 
@@ -115,7 +117,7 @@ fn setcap(caps: &str) -> String {
 
 fn readable(plan: &Plan) -> String {
     match &plan.destination {
-        Destination::File(path) if path.exists() => {
+        Destination::File(path) if std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() > 0) => {
             format!("what was written before is readable: afterimage report -i {}", path.display())
         }
         _ => "choose another place with -o".to_owned(),

@@ -12,6 +12,9 @@ use afterimage_recorder::{Destination, Plan, Subject};
 use super::args::RecordArgs;
 use crate::exit::{Problem, not_yet};
 
+/// The longest duration, ten years: more would be no time that a clock can be set to.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+
 /// Data pages of a ring unless told otherwise: 512 KiB.
 const PAGES: usize = 128;
 
@@ -174,7 +177,7 @@ fn destination(path: &Path) -> Destination {
 fn duration(seconds: f64) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(seconds)
         .ok()
-        .filter(|d| !d.is_zero())
+        .filter(|d| !d.is_zero() && *d <= LONGEST)
         .ok_or_else(|| usage(format!("--duration {seconds}: not a time")))
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -96,10 +96,18 @@ impl Ended {
 /// # Errors
 /// When `argv` is empty or no process can be made. A program that is not there shows only at [`Child::start`].
 pub fn spawn_stopped<S: Into<OsString> + Clone>(argv: &[S]) -> Result<Child, StartError> {
+    spawn_stopped_to(argv, Stdio::inherit())
+}
+
+/// As [`spawn_stopped`], with the child's standard output going to `stdout`.
+///
+/// # Errors
+/// As for [`spawn_stopped`].
+pub fn spawn_stopped_to<S: Into<OsString> + Clone>(argv: &[S], stdout: Stdio) -> Result<Child, StartError> {
     let mut words = argv.iter().map(|word| word.clone().into());
     let program: OsString = words.next().ok_or(StartError::Empty)?;
     let mut command = Command::new(&program);
-    command.args(words);
+    command.args(words).stdout(stdout);
     let failed = |cause: io::Error| StartError::Failed { program: program.clone(), cause };
     let pipes = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
     let (go_read, go_write) = pipes().map_err(failed)?;

@@ -66,7 +66,7 @@ fn every_page_fault_is_a_sample() {
         return;
     }
     const PAGES: usize = 1000;
-    let target = Target::Tasks { tids: vec![gettid()], cpus: online(), inherit: false };
+    let target = Target::Tasks { tids: vec![gettid()], cpus: Vec::new(), inherit: false };
     let mut opened = open_events("page-faults", Some(Rate::Period(1)), &target, 256);
     let pages = Pages::new(PAGES);
     opened.enable().unwrap();
@@ -93,7 +93,7 @@ fn every_write_to_a_watched_variable_is_a_sample() {
         return;
     }
     let list = format!("mem:{:p}/8:w:u", &WATCHED);
-    let target = Target::Tasks { tids: vec![gettid()], cpus: online(), inherit: false };
+    let target = Target::Tasks { tids: vec![gettid()], cpus: Vec::new(), inherit: false };
     let mut opened = open_events(&list, None, &target, 256);
     assert_eq!(opened.specs[0].name, list);
     opened.enable().unwrap();
@@ -117,7 +117,7 @@ fn what_finds_no_room_in_a_ring_of_one_page_is_counted() {
     }
     const WRITES: u64 = 10_000;
     let list = format!("mem:{:p}/8:w:u", &OVERFLOWED);
-    let target = Target::Tasks { tids: vec![gettid()], cpus: online(), inherit: false };
+    let target = Target::Tasks { tids: vec![gettid()], cpus: Vec::new(), inherit: false };
     let mut opened = open_events(&list, None, &target, 1);
     opened.enable().unwrap();
     for i in 0..WRITES {

@@ -52,11 +52,10 @@ impl Output {
             }
             Destination::File(path) => {
                 let fail = |source| RecordError::Output { path: path.clone(), source };
-                let old = Old::keep(path).map_err(fail)?;
-                match FileOutput::create(path, events, handlers) {
-                    Ok((writer, journal)) => {
-                        Ok(Output::File(Box::new(FileOutput { path: path.clone(), writer, journal, old })))
-                    }
+                let path = followed(path);
+                let old = Old::keep(&path).map_err(fail)?;
+                match FileOutput::create(&path, events, handlers) {
+                    Ok((writer, journal)) => Ok(Output::File(Box::new(FileOutput { path, writer, journal, old }))),
                     Err(error) => {
                         old.put_back();
                         Err(error)
@@ -172,9 +171,9 @@ impl FileOutput {
         let FileOutput { path, writer, journal, .. } = self;
         let file = writer.finish(features, features.private.as_ref()).map_err(|e| written(&path, e))?;
         let bytes = file.metadata().map_or(0, |m| m.len());
-        if journal.is_some() {
-            let journal = journal_path(&path);
-            fs::remove_file(&journal).map_err(|source| RecordError::Output { path: journal, source })?;
+        if let Some(own) = journal {
+            let (own, journal) = (own.into_inner(), journal_path(&path));
+            remove_own(&own, &journal).map_err(|source| RecordError::Output { path: journal, source })?;
         }
         Ok(bytes)
     }
@@ -190,6 +189,32 @@ pub fn journal_path(path: &Path) -> PathBuf {
 /// A file that is written to, with its journal where it has one.
 type Parts = (FileWriter<File>, Option<journal::Writer<File>>);
 
+/// Removes the journal, unless another recorder has taken the name for its own meanwhile.
+fn remove_own(own: &File, journal: &Path) -> io::Result<()> {
+    let own = own.metadata()?;
+    match fs::symlink_metadata(journal) {
+        Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => fs::remove_file(journal),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Where a link leads, so that what stands there is kept and not the link. Where everybody may plant one it stays as it
+/// is, and is refused.
+fn followed(path: &Path) -> PathBuf {
+    let link = fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
+    let there = if link && !is_sticky(folder_of(path)).unwrap_or(true) { fs::canonicalize(path).ok() } else { None };
+    there.unwrap_or_else(|| path.to_owned())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn is_sticky(folder: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(folder)?.permissions().mode() & 0o1000 != 0)
+}
+
 /// Removes a recording that never began.
 fn take_away(path: &Path) {
     // There is nobody to tell but the user, who is about to hear of the cause.
@@ -199,8 +224,7 @@ fn take_away(path: &Path) {
 
 /// Creates a file that only its owner reads. In a folder where everybody may plant a link, links are not followed.
 fn create(path: &Path) -> io::Result<File> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let sticky = fs::metadata(folder)?.permissions().mode() & 0o1000 != 0;
+    let sticky = is_sticky(folder_of(path))?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(0o600);
     if sticky {
@@ -247,6 +271,30 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).unwrap();
         assert!(create(&link).is_err());
         assert!(!target.exists());
+    }
+
+    #[test]
+    fn a_link_elsewhere_leads_to_the_recording() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+        fs::write(&target, "recording").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert_eq!(followed(&link), fs::canonicalize(&target).unwrap());
+        assert_eq!(followed(&target), target);
+    }
+
+    #[test]
+    fn the_journal_of_another_recorder_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("a.journal");
+        let own = create(&journal).unwrap();
+        fs::rename(&journal, dir.path().join("old.journal")).unwrap();
+        remove_own(&own, &journal).unwrap();
+        let other = create(&journal).unwrap();
+        remove_own(&own, &journal).unwrap();
+        assert!(journal.exists());
+        remove_own(&other, &journal).unwrap();
+        assert!(!journal.exists());
     }
 
     #[test]

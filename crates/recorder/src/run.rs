@@ -1,6 +1,8 @@
 //! The course of a recording, from the first check to the last byte.
 
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,6 +28,9 @@ use crate::tallies::{self, KernelLost};
 use crate::wait::Waiter;
 use crate::{Observer, RecordError};
 
+/// How long a command may take to end when it is told to.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// How a recording ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -50,7 +55,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let facts = Facts::system();
     let mut child = match plan.command.as_slice() {
         [] => None,
-        argv => Some(child::spawn_stopped(argv)?),
+        argv => Some(child::spawn_stopped_to(argv, stdout_of_child(plan)?)?),
     };
     let target = target(plan, &facts, child.as_ref())?;
     let mut notes = Vec::new();
@@ -70,6 +75,17 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
         let _ = child.signal(rustix::process::Signal::TERM);
     }
     live.end(session, ended?)
+}
+
+/// What a command prints must not stand among the records of a stream.
+fn stdout_of_child(plan: &Plan) -> Result<Stdio, RecordError> {
+    match plan.destination {
+        Destination::File(_) => Ok(Stdio::inherit()),
+        Destination::Pipe => {
+            let stderr = std::io::stderr().as_fd().try_clone_to_owned();
+            stderr.map(Stdio::from).map_err(RecordError::system("standard error for the command"))
+        }
+    }
 }
 
 /// What can be refused before anything is opened.
@@ -253,7 +269,15 @@ impl Live {
 /// The time is over, or the user wants to stop: the command ends too, as perf does it.
 fn end_child(child: &mut Child, stop: &AtomicBool) -> Result<Option<Ended>, RecordError> {
     child.signal(rustix::process::Signal::TERM).map_err(RecordError::system("end of the command"))?;
-    let ended = child.wait().map_err(RecordError::system("wait for the command"))?;
+    // One that does not heed it runs on: the recording is worth more than its status.
+    let until = Instant::now() + GRACE;
+    let ended = loop {
+        match child.try_wait().map_err(RecordError::system("wait for the command"))? {
+            Some(ended) => break ended,
+            None if Instant::now() >= until => return Ok(None),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
     // When the duration ended it, that is not the command's own failure.
     Ok(stop.load(Ordering::Relaxed).then_some(ended))
 }

@@ -15,7 +15,8 @@ pub enum Target {
     Tasks {
         /// Thread ids.
         tids: Vec<u32>,
-        /// CPUs where rings are made. An inherited event can only have a ring on a given CPU.
+        /// CPUs where rings are made. None: each thread's event follows it over all CPUs and has one ring, which an
+        /// inherited event cannot have.
         cpus: Vec<u32>,
         /// Threads and processes that they start later, too.
         inherit: bool,
@@ -24,7 +25,7 @@ pub enum Target {
     Command {
         /// Its process id.
         pid: u32,
-        /// CPUs where rings are made.
+        /// CPUs where rings are made, as for tasks.
         cpus: Vec<u32>,
         /// Threads and processes that it starts, too.
         inherit: bool,
@@ -37,20 +38,17 @@ impl Target {
         !matches!(self, Target::Cpus(_))
     }
 
-    /// Every (thread id or -1, CPU or -1) where an event is opened. Without inheritance a thread's event follows it
-    /// over all CPUs and has one ring.
+    /// Every (thread id or -1, CPU or -1) where an event is opened.
     pub(super) fn places(&self) -> Vec<(i32, i32)> {
         let number = |n: &u32| i32::try_from(*n).unwrap_or(i32::MAX);
-        let per_cpu = |cpus: &[u32], inherit: bool| if inherit { cpus.iter().map(number).collect() } else { vec![-1] };
         match self {
             Target::Cpus(cpus) => cpus.iter().map(|cpu| (-1, number(cpu))).collect(),
-            Target::Tasks { tids, cpus, inherit } => {
-                let cpus: Vec<i32> = per_cpu(cpus, *inherit);
-                cpus.iter().flat_map(|cpu| tids.iter().map(|tid| (number(tid), *cpu))).collect()
+            Target::Tasks { tids, cpus, .. } if cpus.is_empty() => tids.iter().map(|tid| (number(tid), -1)).collect(),
+            Target::Command { pid, cpus, .. } if cpus.is_empty() => vec![(number(pid), -1)],
+            Target::Tasks { tids, cpus, .. } => {
+                cpus.iter().flat_map(|cpu| tids.iter().map(move |tid| (number(tid), number(cpu)))).collect()
             }
-            Target::Command { pid, cpus, inherit } => {
-                per_cpu(cpus, *inherit).into_iter().map(|cpu| (number(pid), cpu)).collect()
-            }
+            Target::Command { pid, cpus, .. } => cpus.iter().map(|cpu| (number(pid), number(cpu))).collect(),
         }
     }
 
