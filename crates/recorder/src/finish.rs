@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use afterimage_handler::Builtin;
 use afterimage_kernel_text::capture::by_id::Program;
-use afterimage_perf_data::features::{BpfBtf, BuildIdEntry, ClockData, GroupDesc, PmuMapping};
+use afterimage_perf_data::features::{BpfBtf, BuildIdEntry, ClockData, GroupDesc, PmuMapping, RawFeature, bit};
 use afterimage_perf_data::record::cpumode;
 use afterimage_perf_data::{BuildId, EventDesc, Features, HandlerDesc};
 use afterimage_perf_event::facts::Facts;
@@ -16,7 +16,7 @@ use crate::Plan;
 use crate::host::Host;
 use crate::pass::CountTarget;
 use crate::session::Session;
-use crate::synth;
+use crate::{synth, tracing_data};
 
 /// The first id of events that the kernel does not know: the entries of count tables beside the counted event.
 const MADE_UP_IDS: u64 = 1 << 62;
@@ -102,6 +102,7 @@ fn own_ids(session: &Session, event: usize) -> Vec<(u32, u64)> {
 /// The features that are known before the first record.
 pub(crate) fn features_before(plan: &Plan, specs: &[EventSpec], facts: &Facts) -> Features {
     let host = Host::read(facts);
+    let formats = facts.tracefs().and_then(|tracefs| tracing_data::section(specs, tracefs));
     Features {
         hostname: Some(host.hostname),
         os_release: Some(host.release),
@@ -116,6 +117,7 @@ pub(crate) fn features_before(plan: &Plan, specs: &[EventSpec], facts: &Facts) -
         groups: groups(specs),
         clockid_res_ns: Some(1),
         clock_data: clocks(),
+        extra: formats.map(|data| RawFeature { bit: bit::TRACING_DATA, data }).into_iter().collect(),
         ..Features::default()
     }
 }

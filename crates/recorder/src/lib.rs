@@ -16,6 +16,7 @@ mod run;
 mod session;
 mod synth;
 mod tallies;
+mod tracing_data;
 mod wait;
 
 pub use error::RecordError;
