@@ -57,7 +57,7 @@ fn a_stripped_object_has_no_names() {
 
 #[test]
 fn compressed_inside_the_object() {
-    if !has("compressed_inside_the_object", &[Need::Cc]) {
+    if !has("compressed_inside_the_object", &[Need::Cc, Need::Xz]) {
         return;
     }
     let made = made();
@@ -76,7 +76,7 @@ fn compressed_inside_the_object() {
 
 #[test]
 fn a_compressed_table_that_is_damaged_is_an_error_or_right() {
-    if !has("a_compressed_table_that_is_damaged_is_an_error_or_right", &[Need::Cc]) {
+    if !has("a_compressed_table_that_is_damaged_is_an_error_or_right", &[Need::Cc, Need::Xz]) {
         return;
     }
     let made = made();

@@ -35,6 +35,8 @@ pub enum Need {
     Perf,
     /// A C compiler.
     Cc,
+    /// The `xz` command.
+    Xz,
     /// `setpriv` to drop privileges.
     Setpriv,
     /// A mounted or mountable tracefs.
@@ -56,6 +58,7 @@ impl Need {
             }
             Need::Perf => no_command("perf"),
             Need::Cc => no_command("cc"),
+            Need::Xz => no_command("xz"),
             Need::Setpriv => no_command("setpriv"),
             Need::Tracefs => tracefs().is_none().then(|| "needs a tracefs".into()),
             Need::Corpus => corpus().is_none().then(|| "needs AFTERIMAGE_CORPUS".into()),
