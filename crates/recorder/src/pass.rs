@@ -76,13 +76,9 @@ impl Passes {
 
     /// Moves everything that was in the rings when the pass began.
     fn drain_rings(&mut self, session: &mut Session) {
-        let heads: Vec<u64> = session.rings().map(|(ring, _)| ring.head()).collect();
-        let book = &mut session.book;
-        let rings = session.sampling.rings.iter_mut().zip(session.owners.sampling.iter().copied());
-        let outputs = session.outputs.iter_mut().flat_map(|o| o.rings.iter_mut());
-        let outputs = outputs.zip(session.owners.outputs.iter().copied());
-        let sideband = session.sideband.opened.rings.iter_mut().map(|ring| (ring, RingOwner::Sideband));
-        for ((ring, owner), until) in outputs.chain(rings).chain(sideband).zip(heads) {
+        let heads: Vec<u64> = session.rings().0.map(|(ring, _)| ring.head()).collect();
+        let (rings, book) = session.rings();
+        for ((ring, owner), until) in rings.zip(heads) {
             let drained = ring.drain(until, &mut |record| {
                 match owner {
                     RingOwner::Sideband => self.files.learn(record),

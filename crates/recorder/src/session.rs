@@ -84,12 +84,13 @@ impl Session {
         Ok(Session { sampling, outputs, sideband, handlers, stubs, owners, book, cpus: online })
     }
 
-    /// Every ring with the owner of its records: handler rings first, then sampling, then sideband.
-    pub(crate) fn rings(&mut self) -> impl Iterator<Item = (&mut Ring, RingOwner)> {
+    /// Every ring with the owner of its records, and the books beside them: handler rings first, then sampling, then
+    /// sideband.
+    pub(crate) fn rings(&mut self) -> (impl Iterator<Item = (&mut Ring, RingOwner)>, &mut Book) {
         let outputs = self.outputs.iter_mut().flat_map(|o| o.rings.iter_mut()).zip(self.owners.outputs.iter().copied());
         let sampling = self.sampling.rings.iter_mut().zip(self.owners.sampling.iter().copied());
         let sideband = self.sideband.opened.rings.iter_mut().map(|r| (r, RingOwner::Sideband));
-        outputs.chain(sampling).chain(sideband)
+        (outputs.chain(sampling).chain(sideband), &mut self.book)
     }
 
     /// Starts sampling at once.
