@@ -5,10 +5,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::{io, iter};
+use std::io;
 
 use afterimage_perf_event::child::Child;
 use afterimage_perf_event::open::Target;
+use afterimage_perf_event::ring::Ring;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -16,7 +17,7 @@ use crate::session::Session;
 use crate::synth::procfs;
 
 /// A pass is made at least this often, so that little is lost with a recorder that is killed.
-const PASS: Duration = Duration::from_millis(250);
+const PASS: Duration = Duration::from_secs(1);
 
 /// News of processes and kernel text lead to passes no closer than this: a machine that forks all the time would
 /// otherwise be woken all the time.
@@ -58,35 +59,66 @@ impl Waiter {
 
     /// One poll; true when it is time for a pass.
     fn once(&mut self, session: &Session, until: Option<Instant>) -> io::Result<bool> {
+        let within = |time: Duration| match until {
+            Some(until) => time.min(until.saturating_duration_since(Instant::now())),
+            None => time,
+        };
         let since = self.last.elapsed();
-        let listen = since >= SPACING;
-        let mut timeout = if listen { PASS.saturating_sub(since) } else { SPACING - since };
-        if let Some(until) = until {
-            timeout = timeout.min(until.saturating_duration_since(Instant::now()));
+        let found = self.poll(session, true, within(PASS.saturating_sub(since)))?;
+        // News alone may wait until the last pass is long enough ago; what else there is may not.
+        let spare = SPACING.saturating_sub(self.last.elapsed());
+        if found == Found::News && !spare.is_zero() {
+            self.poll(session, false, within(spare))?;
+            return Ok(true);
         }
-        let mut fds: Vec<PollFd<'_>> = self.watched(session, listen).collect();
+        Ok(found != Found::Nothing || self.last.elapsed() >= PASS)
+    }
+
+    fn poll(&mut self, session: &Session, news: bool, timeout: Duration) -> io::Result<Found> {
+        let mut fds: Vec<PollFd<'_>> = self.watched(session).collect();
+        let first_news = fds.len();
+        if news {
+            fds.extend(self.listening(&session.sideband.opened.rings));
+        }
         let timeout = Timespec::try_from(timeout).unwrap_or_default();
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => (),
             Err(errno) => return Err(errno.into()),
         }
-        let ready = fds.iter().any(|fd| fd.revents().intersects(PollFlags::IN));
+        let ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
+        let found = match (ready(&fds[..first_news]), ready(&fds[first_news..])) {
+            (true, _) => Found::Work,
+            (false, true) => Found::News,
+            (false, false) => Found::Nothing,
+        };
         let hung_up: Vec<RawFd> = fds
             .iter()
             .filter(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR))
             .map(|fd| std::os::fd::AsFd::as_fd(fd).as_raw_fd())
             .collect();
-        let ended = !hung_up.is_empty();
         self.hung_up.extend(hung_up);
-        Ok(ready || ended || self.last.elapsed() >= PASS)
+        Ok(found)
     }
 
-    fn watched<'a>(&'a self, session: &'a Session, sideband: bool) -> impl Iterator<Item = PollFd<'a>> {
-        let rings = session.sampling.rings.iter().chain(session.outputs.iter().flat_map(|o| o.rings.iter()));
-        let news = session.sideband.opened.rings.iter().take(if sideband { usize::MAX } else { 0 });
-        let rings = rings.chain(news).map(|ring| ring.fd()).filter(|fd| !self.hung_up.contains(&fd.as_raw_fd()));
-        let child = self.child.iter().map(std::os::fd::AsFd::as_fd);
-        let all: iter::Chain<_, _> = child.chain(rings);
-        all.map(|fd: BorrowedFd<'a>| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+    /// The command and the rings that fill.
+    fn watched<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = PollFd<'a>> {
+        let child = self.child.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let outputs = session.outputs.iter().flat_map(|output| self.listening(&output.rings));
+        child.chain(self.listening(&session.sampling.rings)).chain(outputs)
     }
+
+    fn listening<'a>(&'a self, rings: &'a [Ring]) -> impl Iterator<Item = PollFd<'a>> {
+        let alive = rings.iter().map(Ring::fd).filter(|fd| !self.hung_up.contains(&fd.as_raw_fd()));
+        alive.map(|fd: BorrowedFd<'a>| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+    }
+}
+
+/// What a poll found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// Only news of processes and kernel text.
+    News,
+    /// A ring that fills, or an end.
+    Work,
 }

@@ -25,6 +25,50 @@ fn clock_samples_equal_a_control_event() {
     }
 }
 
+/// The same of the whole machine, by CPU, with an event at 1 kHz on each. Ten quiet seconds with each built-in when
+/// AFTERIMAGE_LONG is set, and then every round has to come out even; else one even round of some.
+#[test]
+fn the_whole_machine_equals_a_control_event_on_each_cpu() {
+    let Some(_one) = alone("the_whole_machine_equals_a_control_event_on_each_cpu") else { return };
+    let long = std::env::var_os("AFTERIMAGE_LONG").is_some();
+    let (rounds, ms) = if long { (5, 2000) } else { (10, 300) };
+    for builtin in [Builtin::None, Builtin::Emit, Builtin::Count] {
+        let even = |_: &usize| {
+            let pairs = machine_round(builtin, Duration::from_millis(ms));
+            println!("{builtin}: handled and control by CPU {pairs:?}");
+            assert!(pairs.iter().all(|&(handled, _)| handled > ms / 2), "{builtin}: a CPU without samples");
+            pairs.iter().all(|&(handled, control)| handled.abs_diff(control) <= 2)
+        };
+        let good = (0..rounds).filter(even).take(if long { rounds } else { 1 }).count();
+        assert_eq!(good, if long { rounds } else { 1 }, "{builtin}: rounds that came out even");
+    }
+}
+
+/// By CPU, what the stub handled and what the same event without a stub delivered or lost.
+fn machine_round(builtin: Builtin, time: Duration) -> Vec<(u64, u64)> {
+    let open = || cpus().into_iter().map(|cpu| Event::open(&clock(1_000_000), -1, cpu as i32, 512)).collect::<Vec<_>>();
+    let (mut events, mut controls) = (open(), open());
+    let mut handlers = load(builtin, false, best());
+    let outputs = outputs(512);
+    give_outputs(&mut handlers, &outputs);
+    for event in &events {
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+    }
+    // The tick stops on an idle CPU, and events that are throttled there stay so until it comes again.
+    let _busy: Vec<Busy> = cpus().into_iter().map(|_| Busy::deep()).collect();
+    let both = || events.iter().zip(&controls);
+    both().for_each(|(event, control)| (event.enable(), control.enable()).1);
+    sleep(time);
+    both().for_each(|(event, control)| (event.disable(), control.disable()).1);
+    let mut seen = Vec::new();
+    for (cpu, control) in cpus().into_iter().zip(&mut controls) {
+        seen.push((handlers.counters(0, cpu).handled, control.drained().samples.len() as u64 + control.read().1));
+    }
+    let ring: u64 = events.iter_mut().map(|event| event.drained().samples.len() as u64 + event.read().1).sum();
+    assert_eq!(total(&handlers).chained, ring);
+    seen
+}
+
 /// What the stub of one event handled, and what the same event without a stub delivered or lost.
 fn clock_round(builtin: Builtin) -> (u64, u64) {
     let busy = Busy::deep();
