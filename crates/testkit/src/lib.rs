@@ -12,8 +12,10 @@
 //! ```
 //!
 //! What is missing is printed and, when `AFTERIMAGE_SKIPS` names a file, appended there as one line
-//! `binary test: reason`, so that `./test` can count skips apart from passes. With `AFTERIMAGE_REQUIRE=all` a missing need fails the test;
-//! only [`Need::Corpus`] and [`Need::Pmu`] may still be skipped.
+//! `binary test: reason`, so that `./test` can count skips apart from passes. Where nothing is missing, `binary test` is
+//! appended to the file that `AFTERIMAGE_RAN` names: a test that ran nowhere, neither here nor in a guest, can be told.
+//! With `AFTERIMAGE_REQUIRE=all` a missing need fails the test, unless it [may be missing](Need::may_be_missing) or a
+//! guest [gives it](Need::is_given_by_guests).
 //!
 //! [`workload`] builds the programs whose behaviour is known beforehand.
 
@@ -45,6 +47,18 @@ pub enum Need {
     Corpus,
     /// A hardware performance monitoring unit.
     Pmu,
+    /// `/proc/kcore`, readable.
+    Kcore,
+    /// Kprobes.
+    Kprobes,
+    /// Loadable kernel modules.
+    Modules,
+    /// A guest of `cargo xtask guest`, whichever kernel it runs.
+    Guest,
+    /// A guest with a kernel 6.1.
+    Guest61,
+    /// A guest with a kernel 6.12.
+    Guest612,
 }
 
 impl Need {
@@ -57,7 +71,13 @@ impl Need {
                 (!is_root() || !btf).then(|| "needs root and a kernel with BTF".into())
             }
             Need::Perf => no_command("perf"),
-            Need::Cc => no_command("cc"),
+            Need::Cc => {
+                if workload::is_built() {
+                    None
+                } else {
+                    no_command("cc")
+                }
+            }
             Need::Xz => no_command("xz"),
             Need::Setpriv => no_command("setpriv"),
             Need::Tracefs => tracefs().is_none().then(|| "needs a tracefs".into()),
@@ -65,35 +85,62 @@ impl Need {
             Need::Pmu => {
                 (!Path::new("/sys/bus/event_source/devices/cpu").exists()).then(|| "needs hardware counters".into())
             }
+            Need::Kcore => {
+                (!(is_root() && Path::new("/proc/kcore").exists())).then(|| "needs root and /proc/kcore".into())
+            }
+            Need::Kprobes => {
+                (!Path::new("/sys/bus/event_source/devices/kprobe").exists()).then(|| "needs kprobes".into())
+            }
+            Need::Modules => (!Path::new("/proc/modules").exists()).then(|| "needs loadable modules".into()),
+            Need::Guest => guest().is_none().then(|| "needs a guest".into()),
+            Need::Guest61 => (guest().as_deref() != Some("6.1")).then(|| "needs the guest with kernel 6.1".into()),
+            Need::Guest612 => (guest().as_deref() != Some("6.12")).then(|| "needs the guest with kernel 6.12".into()),
         }
     }
 
-    fn may_be_missing(self) -> bool {
+    /// Whether a test may run nowhere for want of this: it is no fault of the machine that it is not there.
+    pub fn may_be_missing(self) -> bool {
         matches!(self, Need::Corpus | Need::Pmu)
     }
+
+    /// Whether a guest has this where the machine has not.
+    pub fn is_given_by_guests(self) -> bool {
+        matches!(self, Need::Kcore | Need::Kprobes | Need::Modules | Need::Guest | Need::Guest61 | Need::Guest612)
+    }
+}
+
+/// In a guest, major and minor version of its kernel: `6.1`.
+pub fn guest() -> Option<String> {
+    std::env::var("AFTERIMAGE_GUEST").ok().filter(|kernel| !kernel.is_empty())
+}
+
+/// A folder for files that shall outlive a guest: they are copied to the machine that runs it.
+pub fn guest_out() -> Option<PathBuf> {
+    std::env::var_os("AFTERIMAGE_OUT").map(PathBuf::from).filter(|p| p.is_dir())
 }
 
 /// Whether every need of `test` is met. When not, says so, and fails the test under `AFTERIMAGE_REQUIRE=all`.
 ///
 /// # Panics
-/// Under `AFTERIMAGE_REQUIRE=all`, when a need other than the corpus or counters is not met.
+/// Under `AFTERIMAGE_REQUIRE=all`, when a need is not met that must be met here.
 pub fn has(test: &str, needs: &[Need]) -> bool {
     for need in needs {
         let Some(reason) = need.missing() else { continue };
         let required = std::env::var("AFTERIMAGE_REQUIRE").is_ok_and(|v| v == "all");
-        assert!(!required || need.may_be_missing(), "{test}: {reason}");
+        assert!(!required || need.may_be_missing() || need.is_given_by_guests(), "{test}: {reason}");
         println!("SKIP {test}: {reason}");
-        note_skip(test, &reason);
+        note("AFTERIMAGE_SKIPS", &format!("{} {test}: {reason}\n", binary()));
         return false;
     }
+    note("AFTERIMAGE_RAN", &format!("{} {test}\n", binary()));
     true
 }
 
-fn note_skip(test: &str, reason: &str) {
-    let Some(path) = std::env::var_os("AFTERIMAGE_SKIPS") else { return };
-    let file = OpenOptions::new().append(true).create(true).open(path);
-    if let Ok(mut file) = file {
-        let _ = file.write_all(format!("{} {test}: {reason}\n", binary()).as_bytes());
+/// Appends a line to the file that a variable names.
+fn note(variable: &str, line: &str) {
+    let Some(path) = std::env::var_os(variable) else { return };
+    if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path) {
+        let _ = file.write_all(line.as_bytes());
     }
 }
 

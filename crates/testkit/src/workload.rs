@@ -68,13 +68,34 @@ pub fn build() -> Paths {
     }
 }
 
+/// Whether the programs stand built beside the running binary, so that no compiler is needed.
+pub(crate) fn is_built() -> bool {
+    beside_this_binary().is_ok_and(|folder| folder_in(&folder).exists())
+}
+
 fn try_build() -> io::Result<PathBuf> {
-    static TURN: AtomicU32 = AtomicU32::new(0);
+    build_in(&beside_this_binary()?)
+}
+
+fn beside_this_binary() -> io::Result<PathBuf> {
+    Ok(env::current_exe()?.parent().unwrap_or(Path::new(".")).to_path_buf())
+}
+
+/// The folder of the programs in `parent`, named after what they are made of.
+fn folder_in(parent: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (SOURCES, FLAGS, BUILDS).hash(&mut hasher);
-    let exe = env::current_exe()?;
-    let parent = exe.parent().unwrap_or(Path::new("."));
-    let dir = parent.join(format!("workload-{:016x}", hasher.finish()));
+    parent.join(format!("workload-{:016x}", hasher.finish()))
+}
+
+/// Builds the programs in a folder below `parent`, or finds them there: the folder that tests whose binary is in
+/// `parent` look into.
+///
+/// # Errors
+/// When the compiler is missing or fails, or the folder can't be written.
+pub fn build_in(parent: &Path) -> io::Result<PathBuf> {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let dir = folder_in(parent);
     if dir.exists() {
         return Ok(dir);
     }
