@@ -1,0 +1,3 @@
+//! The first process of a test guest.
+
+fn main() {}
