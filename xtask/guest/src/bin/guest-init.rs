@@ -1,3 +1,0 @@
-//! The first process of a test guest.
-
-fn main() {}
