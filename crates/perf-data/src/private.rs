@@ -30,6 +30,8 @@ pub mod entry {
     pub const IMAGES: u32 = 4;
     /// Counts of one event's samples, see [`crate::TrueCounts`].
     pub const TRUE_COUNTS: u32 = 5;
+    /// Names of kernel symbols, see [`crate::Private::kernel_symbols`].
+    pub const KERNEL_SYMBOLS: u32 = 6;
 }
 
 /// Bits of an entry's flags.
@@ -80,6 +82,9 @@ pub struct Private {
     pub handlers: Vec<HandlerDesc>,
     /// For how many samples each SAMPLE stands, one an event at most.
     pub true_counts: Vec<TrueCounts>,
+    /// Those symbols of the recorded kernel and its modules that samples fell into, in the form of /proc/kallsyms: what
+    /// names them on another machine. Empty where the recorder had none.
+    pub kernel_symbols: Vec<u8>,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
@@ -106,6 +111,7 @@ impl Private {
             entry::TALLY => self.tally = Some(json(data, "tally of the private section")?),
             entry::HANDLERS => self.handlers = json(data, "handlers of the private section")?,
             entry::TRUE_COUNTS => self.append_counts(decode_counts(data)?),
+            entry::KERNEL_SYMBOLS => self.kernel_symbols.extend_from_slice(data),
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
@@ -176,6 +182,9 @@ impl Private {
             entries.push((entry::HANDLERS, to_json(&self.handlers)?));
         }
         entries.extend(self.true_counts.iter().map(|t| (entry::TRUE_COUNTS, encode_counts(t.event, &t.counts))));
+        if !self.kernel_symbols.is_empty() {
+            entries.push((entry::KERNEL_SYMBOLS, self.kernel_symbols.clone()));
+        }
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }

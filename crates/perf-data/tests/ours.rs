@@ -69,9 +69,11 @@ fn handlers() -> impl Strategy<Value = Vec<HandlerDesc>> {
 
 fn privates() -> impl Strategy<Value = Private> {
     let counts = btree_map(0..1000_usize, vec(any::<u64>(), 0..50), 0..4);
-    let other = vec((6_u32.., vec(any::<u8>(), 0..50)), 0..3);
-    (option::of(recording_tallies()), handlers(), counts, other).prop_map(|(tally, handlers, counts, other)| Private {
+    let other = vec((7_u32.., vec(any::<u8>(), 0..50)), 0..3);
+    let inputs = (option::of(recording_tallies()), handlers(), counts, vec(any::<u8>(), 0..50), other);
+    inputs.prop_map(|(tally, handlers, counts, kernel_symbols, other)| Private {
         tally,
+        kernel_symbols,
         handlers,
         true_counts: counts.into_iter().map(|(event, counts)| TrueCounts { event, counts }).collect(),
         other: other.into_iter().map(|(kind, data)| RawEntry { kind, data }).collect(),
@@ -89,6 +91,9 @@ fn write_journal(p: &Private) -> Vec<u8> {
         w.true_counts(t.event, b).unwrap();
     }
     w.tally(p.tally.as_ref().unwrap()).unwrap();
+    if !p.kernel_symbols.is_empty() {
+        w.append(afterimage_perf_data::private::entry::KERNEL_SYMBOLS, p.kernel_symbols.clone()).unwrap();
+    }
     p.other.iter().for_each(|e| w.append(e.kind, e.data.clone()).unwrap());
     let bytes = w.bytes_written();
     let out = w.into_inner().into_inner();

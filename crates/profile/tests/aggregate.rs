@@ -238,6 +238,30 @@ fn a_killed_recording_says_so_and_names_no_kernel() {
     assert_eq!(profile.tally.total().human(), "1 sample: 1 kept");
 }
 
+/// A recording of another kernel: what it carries names the addresses, and nothing else does.
+#[test]
+fn kernel_symbols_come_with_the_recording() {
+    let mut r = Recording::new();
+    r.sample(1, 5, KERNEL + 0x14);
+    r.sample(2, 5, KERNEL + 0x24);
+    r.sample(3, 5, 0xffff_ffff_c000_0008);
+    let kernel_symbols = format!(
+        "{KERNEL:x} t _stext\n{:x} t _etext\n{:x} t theirs\n{:x} r end\nffffffffc0000000 t in_module\t[some]\n",
+        KERNEL + 0x1000,
+        KERNEL + 0x10,
+        KERNEL + 0x20
+    );
+    let private = Private { kernel_symbols: kernel_symbols.into_bytes(), ..Private::default() };
+    let bytes = r.finish_with(&afterimage_perf_data::Features::default(), Some(&private));
+    let reader = FileReader::open(&bytes).unwrap();
+    let mut resolver = Resolver::new(&reader, ResolveOptions::default());
+    let profile =
+        aggregate(&reader, &AggregateOptions { sort: options("sym").sort, ..Default::default() }, &mut resolver);
+    let named: Vec<String> = rows(&profile).into_iter().filter(|row| !row.contains("0x")).collect();
+    assert_eq!(named, ["1 1 theirs", "1 1 in_module"]);
+    assert_eq!(profile.unresolved, [(Reason::OtherKernel, 1)]);
+}
+
 /// Something of everything.
 fn mixture() -> Vec<u8> {
     let mut r = Recording::of(vec![event(attr(), 1, "cpu-clock"), event(bpf_output(), 2, "bpf-output")]);

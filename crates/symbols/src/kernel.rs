@@ -79,6 +79,33 @@ impl KernelTable {
         self.names.id_at(addr)
     }
 
+    /// The symbols that cover any of these addresses, in the form of `/proc/kallsyms`: what
+    /// [`parse`](KernelTable::parse) makes of it answers for them as this table does. Empty when it knows none of them.
+    ///
+    /// A line of type `r` without a meaning of its own marks where a symbol ends.
+    pub fn excerpt(&self, addrs: impl IntoIterator<Item = u64>) -> Vec<u8> {
+        let mut ids: Vec<(u32, u64)> = addrs.into_iter().filter_map(|addr| Some((self.id_at(addr)?, addr))).collect();
+        ids.sort_unstable();
+        ids.dedup_by_key(|(id, _)| *id);
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let mut text = String::new();
+        let mut line = |addr: u64, kind: char, name: &str, module: Option<&str>| {
+            let module = module.map(|module| format!("\t[{module}]")).unwrap_or_default();
+            text.push_str(&format!("{addr:016x} {kind} {name}{module}\n"));
+        };
+        line(self.core.start, 't', "_stext", None);
+        line(self.names.end_at(self.core.start), 'r', "end", None);
+        line(self.core.end, 't', "_etext", None);
+        for (id, addr) in ids {
+            let Some(symbol) = self.symbol(id) else { continue };
+            line(symbol.start, 't', symbol.name, symbol.module);
+            line(self.names.end_at(addr), 'r', "end", symbol.module);
+        }
+        text.into_bytes()
+    }
+
     /// Where the kernel's own text starts (`_stext`).
     pub fn start(&self) -> u64 {
         self.core.start

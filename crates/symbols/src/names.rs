@@ -97,6 +97,12 @@ impl NameMap {
         Some(Hit { offset: addr.wrapping_sub(symbol.start), ..symbol })
     }
 
+    /// Where the stretch around `addr` that one symbol owns, or none, ends: one past its last address.
+    pub(crate) fn end_at(&self, addr: u64) -> u64 {
+        let next = self.pieces.partition_point(|piece| piece.start <= addr);
+        self.pieces.get(next).map_or(u64::MAX, |piece| piece.start)
+    }
+
     fn name(&self, span: Span) -> &str {
         let at = span.at as usize;
         self.names.get(at..at + span.len as usize).unwrap_or_default()

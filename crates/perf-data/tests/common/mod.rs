@@ -195,6 +195,7 @@ pub fn private() -> Private {
             mechanism: "kfuncs".into(),
         }],
         true_counts: vec![TrueCounts { event: 0, counts: (0..150).collect() }],
+        kernel_symbols: Vec::new(),
         other: Vec::new(),
     }
 }

@@ -9,11 +9,16 @@ use crate::state::KernelMap;
 /// The name of the kernel itself in build ID entries and map records.
 const KERNEL: &str = "[kernel.kallsyms]";
 
+/// In the number of a symbol that the recording carries.
+const CARRIED: u32 = 1 << 31;
+
 /// Names of the recorded kernel: a table and how far the recorded addresses lie from it, or why there is none.
 pub(crate) struct KernelNames {
     table: Result<KernelTable, Reason>,
     /// Recorded address minus address in the table; other than 0 after another boot of the same kernel.
     shift: u64,
+    /// What the recording carries of them, asked first: it is of this very boot, modules included.
+    carried: Option<KernelTable>,
 }
 
 /// The kernel's build ID as the recording has it.
@@ -28,7 +33,7 @@ pub(crate) fn recorded_build_id(features: &Features, map: Option<&KernelMap>) ->
 impl KernelNames {
     /// From a text in the form of /proc/kallsyms that the user says is right.
     pub(crate) fn given(kallsyms: &[u8]) -> KernelNames {
-        KernelNames { table: usable(KernelTable::parse(kallsyms)), shift: 0 }
+        KernelNames { table: usable(KernelTable::parse(kallsyms)), shift: 0, carried: None }
     }
 
     /// From the running kernel, if it is the recorded one.
@@ -38,19 +43,29 @@ impl KernelNames {
             _ => false,
         };
         if !same {
-            return KernelNames { table: Err(Reason::OtherKernel), shift: 0 };
+            return KernelNames { table: Err(Reason::OtherKernel), shift: 0, carried: None };
         }
         let table = KernelTable::running().map_err(|_| Reason::Unreadable).and_then(usable);
         match table {
             Ok(table) => match shift(&table, map) {
-                Some(shift) => KernelNames { table: Ok(table), shift },
-                None => KernelNames { table: Err(Reason::OtherKernel), shift: 0 },
+                Some(shift) => KernelNames { table: Ok(table), shift, carried: None },
+                None => KernelNames { table: Err(Reason::OtherKernel), shift: 0, carried: None },
             },
-            Err(reason) => KernelNames { table: Err(reason), shift: 0 },
+            Err(reason) => KernelNames { table: Err(reason), shift: 0, carried: None },
         }
     }
 
+    /// The same, to be asked for what the recording's own symbols, in the form of /proc/kallsyms, do not name.
+    pub(crate) fn behind(self, recorded: &[u8]) -> KernelNames {
+        let carried = (!recorded.is_empty()).then(|| KernelTable::parse(recorded));
+        KernelNames { carried, ..self }
+    }
+
     pub(crate) fn lookup(&self, addr: u64) -> Result<KernelHit<'_>, Reason> {
+        if let Some(hit) = self.carried.as_ref().and_then(|table| table.lookup(addr)) {
+            // The numbers of two tables must not meet.
+            return Ok(KernelHit { id: hit.id | CARRIED, ..hit });
+        }
         let table = self.table.as_ref().map_err(|reason| *reason)?;
         let there = addr.wrapping_sub(self.shift);
         // Only the kernel's own text moves as a whole; modules of another boot lie anywhere.

@@ -31,6 +31,8 @@ pub struct ResolveOptions {
 /// Names the places of one replay. Every place is named once and then remembered.
 pub struct Resolver {
     kallsyms: Option<Vec<u8>>,
+    /// The kernel symbols that the recording itself carries.
+    recorded_symbols: Vec<u8>,
     kernel: Option<KernelNames>,
     /// The kernel's build ID from beside the records.
     kernel_build_id: Option<BuildId>,
@@ -53,6 +55,7 @@ impl Resolver {
         };
         Resolver {
             kallsyms: options.kallsyms,
+            recorded_symbols: reader.private().map(|private| private.kernel_symbols.clone()).unwrap_or_default(),
             kernel: None,
             kernel_build_id: None,
             features: Box::new(features),
@@ -121,7 +124,8 @@ impl Resolver {
                 Some(text) => KernelNames::given(text),
                 None => {
                     self.kernel_build_id = kernel::recorded_build_id(&self.features, map);
-                    KernelNames::of_running(self.kernel_build_id, map)
+                    let running = KernelNames::of_running(self.kernel_build_id, map);
+                    running.behind(&self.recorded_symbols)
                 }
             }),
         };

@@ -234,6 +234,29 @@ ffffffffzz000000 t damaged
     }
 
     #[test]
+    fn an_excerpt_answers_alike() {
+        let table = parse(TEXT);
+        let asked: Vec<u64> = [0x8100_001f, 0x8100_0024, 0x8100_0000, 0xc000_0041, 0xc000_2010, 0x8200_0000]
+            .map(|low: u64| 0xffff_ffff_0000_0000 + low)
+            .into();
+        let excerpt = table.excerpt(asked.iter().copied());
+        let small = parse(&excerpt);
+        assert_eq!(small.len(), 5, "{}", String::from_utf8_lossy(&excerpt));
+        assert_eq!((small.start(), small.end()), (table.start(), table.end()));
+        // Each address of the symbols that were asked for, and the first behind them.
+        for (start, end) in [(0x8100_0000, 0x8100_003f_u64), (0xc000_0040, 0xc000_0fc0), (0xc000_2000, 0xc000_3000)] {
+            for low in start..=end {
+                let addr = 0xffff_ffff_0000_0000_u64 + low;
+                assert_eq!(at(&small, addr), at(&table, addr), "{addr:#x}");
+            }
+        }
+        assert_eq!(at(&small, 0xffff_ffff_8100_0045), None, "not asked for");
+        let far = parse(&table.excerpt([0xffff_ffff_8100_0045]));
+        assert_eq!(at(&far, 0xffff_ffff_8100_0018), None, "the bound of the text is no name for what follows it");
+        assert!(table.excerpt([0x10]).is_empty());
+    }
+
+    #[test]
     fn zeroed_addresses_are_hidden() {
         let table = parse(b"0000000000000000 T _stext\n0000000000000000 t other\n");
         assert!(table.hidden() && table.is_empty());
