@@ -104,6 +104,12 @@ impl Log {
         self.line(object)
     }
 
+    /// Writes an object that another process described.
+    pub(crate) fn foreign(&mut self, object: &Value) -> Result<()> {
+        self.objects += 1;
+        self.line(object)
+    }
+
     /// Writes one line of another shape.
     pub(crate) fn line(&mut self, value: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(value).map_err(|e| Error::failed("write JSON", e.into()))?;

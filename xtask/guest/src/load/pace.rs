@@ -88,11 +88,6 @@ impl Pace {
         Pace { first, made: 0, count, interval, start, end }
     }
 
-    /// When the load began, by [`now`].
-    pub(crate) fn start(&self) -> u64 {
-        self.start
-    }
-
     fn over(&self) -> bool {
         self.end.is_some_and(|end| now() >= end)
     }

@@ -62,11 +62,10 @@ impl Program {
         self.fd.as_fd()
     }
 
-    /// Runs it about 10 ms long. Returns the nanoseconds it ran.
-    pub(crate) fn run(&self) -> Result<u64> {
-        const RUNS: i32 = 500;
-        let one = sys::test_run(self.fd.as_fd(), RUNS).map_err(|e| Error::failed("run a program", e))?;
-        Ok(u64::from(one) * RUNS as u64)
+    /// Runs it so many times. Returns the nanoseconds that took.
+    pub(crate) fn run(&self, times: u32) -> Result<u64> {
+        let one = sys::test_run(self.fd.as_fd(), times).map_err(|e| Error::failed("run a program", e))?;
+        Ok(u64::from(one) * u64::from(times))
     }
 
     /// The name of its main function in the kernel; without the tag while the kernel was not asked for it.

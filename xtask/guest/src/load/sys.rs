@@ -114,7 +114,9 @@ fn load_with(kind: u32, insns: &[Insn], opts: &mut bpf::bpf_prog_load_opts) -> i
 fn with_last_line(cause: io::Error, said: &[u8]) -> io::Error {
     let text = CStr::from_bytes_until_nul(said).map(CStr::to_string_lossy).unwrap_or_default();
     match text.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed ")) {
-        Some(line) if cause.raw_os_error() != Some(libc::EPERM) => io::Error::new(cause.kind(), format!("{cause}: {line}")),
+        Some(line) if cause.raw_os_error() != Some(libc::EPERM) => {
+            io::Error::new(cause.kind(), format!("{cause}: {line}"))
+        }
         _ => cause,
     }
 }
@@ -146,13 +148,13 @@ pub(crate) fn program_info(program: BorrowedFd<'_>, functions: usize) -> io::Res
 }
 
 /// Runs a program `repeat` times on a packet of zeros. Returns the nanoseconds of one run on average.
-pub(crate) fn test_run(program: BorrowedFd<'_>, repeat: i32) -> io::Result<u32> {
+pub(crate) fn test_run(program: BorrowedFd<'_>, repeat: u32) -> io::Result<u32> {
     let packet = [0u8; 64];
     let mut opts = bpf::bpf_test_run_opts {
         sz: size_of::<bpf::bpf_test_run_opts>() as _,
         data_in: packet.as_ptr().cast(),
         data_size_in: packet.len() as u32,
-        repeat,
+        repeat: repeat.min(i32::MAX as u32) as i32,
         ..Default::default()
     };
     // SAFETY: the kernel reads the packet during the call and writes results into `opts`; no other buffer is given.
@@ -224,9 +226,7 @@ pub(crate) fn set_filter(socket: &impl AsFd, filter: Option<&mut [libc::sock_fil
             let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
             let size = size_of::<libc::sock_fprog>() as u32;
             // SAFETY: the kernel reads `program` and the `len` instructions it points at; both outlive the call.
-            unsafe {
-                libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), size)
-            }
+            unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), size) }
         }
         None => {
             let nothing = 0i32;
