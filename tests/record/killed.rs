@@ -5,12 +5,16 @@ use std::process::{Command, Stdio};
 
 use afterimage_testkit::{Need, has, workload};
 
-use crate::common::{file, folder, perf, run, stderr, word};
+use crate::common::{file, folder, perf, run, stderr, stdout, word};
 use crate::helper::{beside, event, number, report, start, until};
 
 /// Records the machine until several passes have brought something, and kills the recorder.
 fn killed(path: &Path, words: &[&str]) {
-    let mut recorder = start(path, &[&["-a", "-g", "-F", "999"][..], words].concat());
+    kill_in_the_middle(path, &[&["-a", "-g", "-F", "999"][..], words].concat());
+}
+
+fn kill_in_the_middle(path: &Path, words: &[&str]) {
+    let mut recorder = start(path, words);
     let journal = path.with_extension("data.journal");
     until("some passes", || std::fs::metadata(&journal).is_ok_and(|m| m.len() > 6000));
     recorder.kill().unwrap();
@@ -67,4 +71,28 @@ fn without_its_journal_a_killed_recording_is_still_read() {
     let (report, output) = report(&path, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(number(&event(&report, "cpu-clock")["samples"]) > 100);
+}
+
+/// Stock perf wants the formats of tracepoints before the first record, also of a recording that nobody finished.
+#[test]
+fn perf_reads_a_killed_recording_of_tracepoints() {
+    let name = "perf_reads_a_killed_recording_of_tracepoints";
+    if !has(name, &[Need::Root, Need::Tracefs, Need::Perf]) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    kill_in_the_middle(&path, &["-a", "-e", "sched:sched_switch"]);
+    let fields = ["script", "--no-inline", "-F", "comm,tid,time,event,trace", "-i", word(&path)];
+    let (by_perf, ours) = (perf(&fields), run(&["script", "-F", "comm,tid,time,event,trace", "-i", word(&path)]));
+    assert_eq!(ours.status.code(), Some(0), "{}", stderr(&ours));
+    let (report, _) = report(&path, &[]);
+    let count = number(&event(&report, "sched:sched_switch")["samples"]);
+    println!("{count} samples: {}", by_perf.lines().next().unwrap_or_default());
+    assert!(count > 10);
+    for text in [&by_perf, &stdout(&ours)] {
+        assert_eq!(text.lines().filter(|line| line.contains("prev_pid=")).count() as u64, count, "{text}");
+    }
+    assert!(perf(&["report", "--stdio", "-i", word(&path)]).contains('%'));
 }

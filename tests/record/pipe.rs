@@ -57,3 +57,31 @@ fn a_reader_that_goes_away_is_no_failure() {
     let (writer, _) = piped("none", Command::new("head").args(["-c", "100"]));
     assert_eq!(writer.status.code(), Some(0), "{}", stderr(&writer));
 }
+
+#[test]
+fn a_pipe_carries_the_formats_of_tracepoints() {
+    if !has("a_pipe_carries_the_formats_of_tracepoints", &[Need::Root, Need::Perf, Need::Tracefs]) {
+        return;
+    }
+    let _turn = beside();
+    let script = ["script", "-F", "comm,tid,time,event,trace", "-i", "-"];
+    let mut perf = Command::new("perf");
+    perf.args(script);
+    for reader in [&mut perf, afterimage().args(script)] {
+        let mut writer = afterimage()
+            .args(["record", "-o", "-", "-e", "sched:sched_process_exit", "--", "sh", "-c", "(exit 3); (exit 4); true"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let read = reader.stdin(writer.stdout.take().unwrap()).output().unwrap();
+        reader.stdin(Stdio::null());
+        let writer = writer.wait_with_output().unwrap();
+        assert_eq!(writer.status.code(), Some(0), "{}", stderr(&writer));
+        assert!(read.status.success(), "{reader:?}: {}", stderr(&read));
+        println!("{reader:?}: {}", stdout(&read));
+        let hits =
+            stdout(&read).lines().filter(|line| line.contains("sched_process_exit") && line.contains("prio=")).count();
+        assert_eq!(hits, 3, "{reader:?}: {}{}", stdout(&read), stderr(&read));
+    }
+}

@@ -137,8 +137,8 @@ impl FileHeader {
         Ok(header)
     }
 
-    /// Whether the file of this header was finished. In one that was not, the features are taken out, and records whose
-    /// size is not told go to the end of the file.
+    /// Whether the file of this header was finished. In one that was not, the features are taken out, but for formats of
+    /// tracepoints that ours has in front of its records, and records whose size is not told go to the end of the file.
     pub(crate) fn settle(&mut self, file: &[u8]) -> bool {
         if self.pipe {
             return true;
@@ -146,10 +146,12 @@ impl FileHeader {
         let finished = match (self.has_features, self.data.size) {
             (false, size) => size != 0,
             (true, 0) => self.table_fits(file),
-            (true, _) => !self.features.is_empty(),
+            (true, _) => self.features.iter().any(|feature| feature != bit::TRACING_DATA),
         };
         if !finished {
-            self.features = Bits::default();
+            if !self.formats_in_front(file) {
+                self.features = Bits::default();
+            }
             if self.data.size == 0 {
                 self.data.size = (file.len() as u64).saturating_sub(self.data.offset);
             }
@@ -164,6 +166,14 @@ impl FileHeader {
         let entry = Section { offset: self.data.offset, size: 16 };
         let first = entry.of(file, "feature table").and_then(|b| Section::read(b, entry.offset, self.endian));
         !self.features.is_empty() && first.is_ok_and(|s| s.of(file, "feature section").is_ok())
+    }
+
+    /// Whether the one section of an unfinished file of ours is there.
+    fn formats_in_front(&self, file: &[u8]) -> bool {
+        let table = Section { offset: self.data.offset.saturating_add(self.data.size), size: 16 };
+        let first = table.of(file, "feature table").and_then(|b| Section::read(b, table.offset, self.endian));
+        let in_front = |s: Section| s.offset.checked_add(s.size).is_some_and(|end| end <= self.data.offset);
+        self.data.size != 0 && self.features.iter().eq([bit::TRACING_DATA]) && first.is_ok_and(in_front)
     }
 
     /// Appends the header of the seekable form.

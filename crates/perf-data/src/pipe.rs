@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use crate::bytes::{Cursor, Out};
-use crate::features::{BuildIdEntry, decode_one};
+use crate::features::{BuildIdEntry, bit, decode_one};
 use crate::header::{MAGIC, SIZE_PIPE};
 use crate::private::FEATURE_BIT;
 use crate::reader::Records;
@@ -22,7 +22,8 @@ pub struct PipeWriter<W: Write> {
 }
 
 impl<W: Write> PipeWriter<W> {
-    /// Begins a stream: header, events, their names, features. Features that do not fit into a record are left out.
+    /// Begins a stream: header, events, their names, features. Features that do not fit into a record are left out, but
+    /// for TRACING_DATA, which has a record of its own.
     ///
     /// # Errors
     /// When there are no events, one has too many ids, or the stream cannot be written.
@@ -44,7 +45,9 @@ impl<W: Write> PipeWriter<W> {
         }
         let described = Features { event_desc: describe(events), build_ids: Vec::new(), ..features.clone() };
         for (feature, data) in described.encode(Endian::Little, None)? {
-            if feature != FEATURE_BIT && data.len() <= MAX_RECORD - RecordHeader::SIZE - 16 {
+            if feature == bit::TRACING_DATA {
+                tracing_data(&data, &mut head)?;
+            } else if feature != FEATURE_BIT && data.len() <= MAX_RECORD - RecordHeader::SIZE - 16 {
                 // No padding: perf 6.1 takes it for more of the section.
                 framed(kind::HEADER_FEATURE, 0, Endian::Little, &mut head, |o| {
                     o.u64(feature.into());
@@ -100,6 +103,19 @@ impl<W: Write> PipeWriter<W> {
     }
 }
 
+/// The formats of tracepoints: the record tells the size of what follows it, padded to 8.
+fn tracing_data(data: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let padded = data.len().next_multiple_of(8);
+    let size = u32::try_from(padded).map_err(|_| Error::new(ErrorKind::TooLong, "formats of tracepoints"))?;
+    framed(kind::HEADER_TRACING_DATA, 0, Endian::Little, out, |o| {
+        o.u32(size);
+        o.u32(0);
+    })?;
+    out.extend_from_slice(data);
+    out.resize(out.len() + padded - data.len(), 0);
+    Ok(())
+}
+
 /// The body of an EVENT_UPDATE with the event's name.
 fn update(event: &EventDesc, o: &mut Out<'_>) {
     o.u64(UPDATE_NAME);
@@ -126,6 +142,10 @@ pub(crate) fn scan(
             kind::HEADER_FEATURE => {
                 c.u64("HEADER_FEATURE record").and_then(|feature| decode_one(features, feature as u32, c))
             }
+            kind::HEADER_TRACING_DATA => c.u32("TRACING_DATA record").map(|size| {
+                let start = raw.offset + raw.bytes.len() as u64;
+                features.unknown.push((bit::TRACING_DATA, start..start + u64::from(size)));
+            }),
             kind::HEADER_BUILD_ID => {
                 let mut whole = Cursor::new(raw.bytes, raw.offset, endian);
                 BuildIdEntry::decode(&mut whole).map(|entry| features.build_ids.push(entry))

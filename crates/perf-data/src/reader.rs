@@ -142,8 +142,8 @@ impl<'a> FileReader<'a> {
         self.layouts.get(event)
     }
 
-    /// Whether the recorder finished the file. An unfinished one has no features, and its records may end in one that is
-    /// cut short.
+    /// Whether the recorder finished the file. An unfinished one has no features (but for TRACING_DATA in ours), and its
+    /// records may end in one that is cut short.
     pub fn finished(&self) -> bool {
         self.finished
     }
@@ -158,14 +158,20 @@ impl<'a> FileReader<'a> {
         self.features.private.as_ref()
     }
 
-    /// Takes what a journal beside an unfinished recording holds as its private section. Damage in the journal is put to
-    /// the problems, but for a last entry that is cut short: a killed recorder leaves that.
+    /// Takes what a journal beside an unfinished recording holds as its private section, and the names of its events.
+    /// Damage in the journal is put to the problems, but for a last entry that is cut short: a killed recorder leaves
+    /// that.
     ///
     /// # Errors
     /// When the bytes are no journal.
     pub fn use_journal(&mut self, bytes: &[u8]) -> Result<()> {
         let journal = journal::read(bytes)?;
         self.problems.extend(journal.damage.filter(|e| e.kind() != ErrorKind::Truncated));
+        // Names stand in a section that an unfinished file lacks. The events of the tally are the first of the file.
+        let tallies = journal.private.tally.iter().flat_map(|tally| &tally.events);
+        for (event, tally) in self.events.iter_mut().zip(tallies) {
+            event.name.clone_from(&tally.name);
+        }
         self.features.private = Some(journal.private);
         Ok(())
     }

@@ -3,19 +3,25 @@
 //! The order in the file is perf's: header, ids, attrs, records, table of sections, sections. While recording, the
 //! feature bits are zero and the size of the records is that of the last [`FileWriter::checkpoint`]: stock perf reads
 //! such a file up to there, so that a killed recorder loses no more than one pass.
+//!
+//! Formats of tracepoints are what stock perf wants before the first record. They stand in front of the records, and
+//! each checkpoint puts a table of that one section behind them. The records of the next pass take the table's place
+//! last of all, so that there is a whole one whenever the recorder is killed.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
 use crate::bytes::Out;
-use crate::features::DescribedEvent;
+use crate::features::{DescribedEvent, bit};
 use crate::header::{Bits, FileHeader, SIZE, Section};
 use crate::record::{Record, RecordHeader};
 use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Layout, Private, Result};
 
 /// Records are gathered up to this many bytes before they are written.
 const GATHER: usize = 256 << 10;
-/// Where the header holds the size of the records.
+/// Where the header holds the size of the records. An empty section follows, then the first word of the feature bits.
 const DATA_SIZE_AT: u64 = 48;
+/// Bytes of a table of one section.
+const TABLE: usize = 16;
 
 /// Writes one recording, little-endian.
 #[derive(Debug)]
@@ -24,6 +30,17 @@ pub struct FileWriter<W: Write + Seek> {
     header: FileHeader,
     events: Vec<EventDesc>,
     gathered: Vec<u8>,
+    formats: Option<Formats>,
+}
+
+/// TRACING_DATA in front of the records.
+#[derive(Debug)]
+struct Formats {
+    section: Section,
+    /// The first bytes behind the last checkpoint, whose place its table has.
+    pending: Vec<u8>,
+    /// Where that checkpoint ended.
+    table_at: u64,
 }
 
 impl<W: Write + Seek> FileWriter<W> {
@@ -32,23 +49,38 @@ impl<W: Write + Seek> FileWriter<W> {
     /// # Errors
     /// When there are no events, or the header cannot be written.
     pub fn create(to: W, events: &[EventDesc]) -> Result<Self> {
+        Self::create_with_formats(to, events, None)
+    }
+
+    /// Begins a recording with the contents of a TRACING_DATA section, which readers then have before the recording is
+    /// finished. [`FileWriter::finish`] wants the same section among the features.
+    ///
+    /// # Errors
+    /// As for [`FileWriter::create`].
+    pub fn create_with_formats(to: W, events: &[EventDesc], formats: Option<&[u8]>) -> Result<Self> {
         if events.is_empty() {
             return Err(Error::new(ErrorKind::BadValue, "recording without events"));
         }
         let attr_size = u64::from(Attr::SIZE) + 16;
         let id_bytes: u64 = events.iter().map(|e| 8 * e.ids.len() as u64).sum();
         let attrs = Section { offset: SIZE + id_bytes, size: attr_size * events.len() as u64 };
+        let behind_attrs = attrs.offset + attrs.size;
+        let section = formats.map(|bytes| Section { offset: behind_attrs, size: bytes.len() as u64 });
+        let records_at = section.map_or(behind_attrs, |s| (s.offset + s.size).next_multiple_of(8));
         let header = FileHeader {
             endian: Endian::Little,
             pipe: false,
             attr_size,
             attrs,
-            data: Section { offset: attrs.offset + attrs.size, size: 0 },
+            data: Section { offset: records_at, size: 0 },
             features: Bits::default(),
             has_features: true,
         };
-        let mut this = Self { to, header, events: events.to_vec(), gathered: Vec::new() };
-        let head = this.head();
+        let formats_at = section.map(|section| Formats { section, pending: Vec::new(), table_at: records_at });
+        let mut this = Self { to, header, events: events.to_vec(), gathered: Vec::new(), formats: formats_at };
+        let mut head = this.head();
+        head.extend_from_slice(formats.unwrap_or_default());
+        head.resize(head.len().next_multiple_of(8), 0);
         let written = this.to.seek(SeekFrom::Start(0)).and_then(|_| this.to.write_all(&head));
         written.and_then(|()| this.to.flush()).map_err(|e| Error::io("write the header of the recording", e))?;
         Ok(this)
@@ -117,12 +149,41 @@ impl<W: Write + Seek> FileWriter<W> {
     /// When either cannot be written; the header is told all the same about what was.
     pub fn checkpoint(&mut self) -> Result<()> {
         let flushed = self.flush_gathered();
-        let size = self.header.data.size.to_le_bytes();
-        let end = self.end();
-        let told = self.to.seek(SeekFrom::Start(DATA_SIZE_AT)).and_then(|_| self.to.write_all(&size));
-        let told = told.and_then(|()| self.to.seek(SeekFrom::Start(end))).and_then(|_| self.to.flush());
+        let told = self.tell();
+        let back = self.to.seek(SeekFrom::Start(self.end()));
         flushed?;
-        told.map_err(|e| Error::io("write the header of the recording", e))
+        told.and_then(|()| back.map(|_| ())).map_err(|e| Error::io("write the header of the recording", e))
+    }
+
+    /// Makes what was written the file's. Where the table finds no room, the file stays as it was.
+    fn tell(&mut self) -> io::Result<()> {
+        let end = self.end();
+        let mut words = [0; 4];
+        words[0] = self.header.data.size;
+        // Without records a file with bits would be one that is finished.
+        if let Some(formats) = self.formats.as_mut().filter(|_| words[0] > 0) {
+            words[3] = 1 << bit::TRACING_DATA;
+            let mut table = Vec::with_capacity(TABLE);
+            formats.section.encode(&mut Out { buf: &mut table, endian: Endian::Little });
+            self.to.seek(SeekFrom::Start(end))?;
+            self.to.write_all(&table)?;
+            if !formats.pending.is_empty() {
+                self.to.seek(SeekFrom::Start(formats.table_at))?;
+                self.to.write_all(&formats.pending)?;
+                formats.pending.clear();
+            }
+            formats.table_at = end;
+        }
+        let told: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let told = if self.formats.is_some() { &told[..] } else { &told[..8] };
+        self.to.seek(SeekFrom::Start(DATA_SIZE_AT))?;
+        self.to.write_all(told)?;
+        self.to.flush()
+    }
+
+    /// Where the recording is written to.
+    pub fn get_ref(&self) -> &W {
+        &self.to
     }
 
     /// Bytes of records so far, those not written yet included.
@@ -141,16 +202,24 @@ impl<W: Write + Seek> FileWriter<W> {
         let mut tail = Vec::new();
         let mut o = Out { buf: &mut tail, endian: Endian::Little };
         let mut at = self.end() + 16 * sections.len() as u64;
+        let in_front = self.formats.as_ref().map(|formats| formats.section);
+        let is_in_front = |feature: u32| feature == bit::TRACING_DATA && in_front.is_some();
         for (feature, data) in &sections {
             self.header.features.set(*feature);
-            Section { offset: at, size: data.len() as u64 }.encode(&mut o);
-            at += data.len() as u64;
+            match in_front.filter(|_| is_in_front(*feature)) {
+                Some(section) => section.encode(&mut o),
+                None => {
+                    Section { offset: at, size: data.len() as u64 }.encode(&mut o);
+                    at += data.len() as u64;
+                }
+            }
         }
         let mut head = Vec::new();
         self.header.encode(&mut Out { buf: &mut head, endian: Endian::Little });
         let write = |to: &mut W| -> io::Result<()> {
             to.write_all(&tail)?;
-            sections.iter().try_for_each(|(_, data)| to.write_all(data))?;
+            let behind = sections.iter().filter(|(feature, _)| !is_in_front(*feature));
+            behind.into_iter().try_for_each(|(_, data)| to.write_all(data))?;
             to.flush()?;
             // Only now: a header with feature bits promises all of the sections.
             to.seek(SeekFrom::Start(0))?;
@@ -186,7 +255,10 @@ impl<W: Write + Seek> FileWriter<W> {
 
     /// Writes at the end; gives the bytes of the whole records that went in.
     fn put(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
-        let mut done = 0;
+        let mut done = match self.keep_pending(bytes) {
+            Ok(kept) => kept,
+            Err(e) => return (0, Err(e)),
+        };
         while done < bytes.len() {
             match self.to.write(&bytes[done..]) {
                 Ok(0) => return (whole_records(bytes, done), Err(io::ErrorKind::WriteZero.into())),
@@ -198,10 +270,26 @@ impl<W: Write + Seek> FileWriter<W> {
         (done, Ok(()))
     }
 
+    /// Keeps back what would stand in the place of the table, and steps over that place.
+    fn keep_pending(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(formats) = &mut self.formats else { return Ok(0) };
+        let kept = bytes.len().min(TABLE - formats.pending.len());
+        formats.pending.extend_from_slice(&bytes[..kept]);
+        if kept > 0 {
+            self.to.seek(SeekFrom::Start(formats.table_at + formats.pending.len() as u64))?;
+        }
+        Ok(kept)
+    }
+
     /// After a failed write the next one must begin behind the last whole record.
     fn after(&mut self, result: io::Result<()>) -> Result<()> {
         result.map_err(|e| {
-            let _ = self.to.seek(SeekFrom::Start(self.end()));
+            let end = self.end();
+            if let Some(formats) = &mut self.formats {
+                let whole = usize::try_from(end - formats.table_at).unwrap_or(TABLE);
+                formats.pending.truncate(whole);
+            }
+            let _ = self.to.seek(SeekFrom::Start(end));
             Error::io("write the recording", e)
         })
     }

@@ -113,6 +113,67 @@ fn unfinished() {
     assert_eq!(writer.bytes_written(), file.data_size() + 8 * 8 + chain.len() as u64);
 }
 
+/// Formats of tracepoints are there from the first checkpoint on, whenever the recorder is killed, but for the instant
+/// between two writes; a finished file has them once.
+#[test]
+fn formats_in_front() {
+    let formats = b"formats of some tracepoints";
+    let shared = SharedFile::default();
+    let mut writer = FileWriter::create_with_formats(shared.clone(), &common::events(), Some(formats)).unwrap();
+    let chain = common::chain();
+    let layout = Layout::new(&common::events()[0].attr, Endian::Little);
+    let mut record = Vec::new();
+    Record::Sample(common::sample(0, &chain)).encode(&layout, &mut record).unwrap();
+    let (mut written, mut seen) = (0, 0);
+    shared.watch();
+    for records in [1, 3000, 2, 1] {
+        for _ in 0..3 {
+            writer.write(&record.repeat(records)).unwrap();
+        }
+        writer.finished_round().unwrap();
+        writer.checkpoint().unwrap();
+        let moments = shared.moments();
+        let torn = moments.iter().filter(|bytes| {
+            let file = FileReader::open(bytes).unwrap();
+            assert!(!file.finished() && file.problems().is_empty());
+            assert!([seen, written + 3 * records].contains(&samples(&file)));
+            let told = formats_of(&file).is_some_and(|found| found == formats);
+            !told && samples(&file) > 0
+        });
+        assert!(torn.count() <= 1, "{} moments of a pass", moments.len());
+        written += 3 * records;
+        seen = samples(&FileReader::open(&shared.contents()).unwrap());
+        assert_eq!(seen, written);
+        assert_eq!(formats_of(&FileReader::open(&shared.contents()).unwrap()), Some(formats.to_vec()));
+    }
+    let mut features = common::features();
+    features.extra.push(RawFeature { bit: bit::TRACING_DATA, data: formats.to_vec() });
+    writer.finish(&features, Some(&common::private())).unwrap();
+    let bytes = shared.contents();
+    let file = FileReader::open(&bytes).unwrap();
+    assert!(file.finished() && file.problems().is_empty());
+    assert_eq!(file.private(), Some(&common::private()));
+    assert_eq!((samples(&file), formats_of(&file)), (written, Some(formats.to_vec())));
+    assert_eq!(bytes.windows(formats.len()).filter(|w| w == formats).count(), 1);
+}
+
+fn formats_of(file: &FileReader<'_>) -> Option<Vec<u8>> {
+    let (_, range) = file.features().unknown.iter().find(|(feature, _)| *feature == bit::TRACING_DATA)?;
+    file.bytes(range).map(<[u8]>::to_vec)
+}
+
+#[test]
+fn formats_in_a_stream() {
+    let mut features = common::features();
+    features.extra.push(RawFeature { bit: bit::TRACING_DATA, data: b"formats of tracepoints".to_vec() });
+    let mut writer = PipeWriter::create(Vec::new(), &common::events(), &features).unwrap();
+    writer.finished_round().unwrap();
+    let bytes = writer.finish(&features).unwrap();
+    let file = FileReader::open(&bytes).unwrap();
+    assert!(file.problems().is_empty() && file.records().all(|r| r.is_ok()));
+    assert_eq!(formats_of(&file).unwrap(), b"formats of tracepoints\0\0");
+}
+
 /// perf's own unfinished files say 0 for the size of the records.
 #[test]
 fn unfinished_by_perf() {
@@ -320,17 +381,22 @@ fn full_disk() {
     let mut record = Vec::new();
     Record::Sample(common::sample(0, &chain)).encode(&layout, &mut record).unwrap();
     let pass = record.repeat(100);
-    for room in [500, 1000, 20_000, 300_001] {
+    for (room, formats) in
+        [500, 1000, 20_000, 300_001].into_iter().flat_map(|room| [(room, None), (room, Some(b"12345678"))])
+    {
         let disk = SharedFile::default();
         disk.limit(room);
-        let mut writer = FileWriter::create(disk.clone(), &common::events()).unwrap();
+        let formats = formats.map(|f| &f[..]);
+        let mut writer = FileWriter::create_with_formats(disk.clone(), &common::events(), formats).unwrap();
         let error = (0..100).find_map(|_| writer.write(&pass).and_then(|()| writer.checkpoint()).err()).unwrap();
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(error.io_error().unwrap().kind(), io::ErrorKind::StorageFull);
         assert!(writer.checkpoint().is_err());
         let bytes = disk.contents();
         let file = FileReader::open(&bytes).unwrap();
+        // A table of 16 bytes has room behind the records, unless it happens to be less than that.
         let whole = (room - file.data_offset() as usize) / record.len();
+        assert!(formats.is_none() || whole == 0 || formats_of(&file).as_deref() == formats);
         assert_eq!(file.records().filter(Result::is_ok).count(), whole, "room {room}");
         assert!(writer.finish(&common::features(), None).is_err());
         let bytes = disk.contents();
@@ -374,11 +440,14 @@ fn large_pieces_are_written_whole() {
 
 /// A file in memory that others can look at while it is written, with room for so many bytes.
 #[derive(Clone, Debug)]
-struct SharedFile(std::rc::Rc<std::cell::RefCell<(Cursor<Vec<u8>>, usize)>>);
+struct SharedFile(std::rc::Rc<std::cell::RefCell<(Cursor<Vec<u8>>, usize)>>, Moments);
+
+/// What the file held after each write, where that is watched.
+type Moments = std::rc::Rc<std::cell::RefCell<Option<Vec<Vec<u8>>>>>;
 
 impl Default for SharedFile {
     fn default() -> Self {
-        Self(std::rc::Rc::new((Cursor::default(), usize::MAX).into()))
+        Self(std::rc::Rc::new((Cursor::default(), usize::MAX).into()), Moments::default())
     }
 }
 
@@ -390,6 +459,14 @@ impl SharedFile {
     fn limit(&self, room: usize) {
         self.0.borrow_mut().1 = room;
     }
+
+    fn watch(&self) {
+        *self.1.borrow_mut() = Some(Vec::new());
+    }
+
+    fn moments(&self) -> Vec<Vec<u8>> {
+        self.1.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default()
+    }
 }
 
 impl Write for SharedFile {
@@ -399,7 +476,11 @@ impl Write for SharedFile {
         if room == 0 && !buf.is_empty() {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        file.write(&buf[..room])
+        let written = file.write(&buf[..room]);
+        if let Some(moments) = &mut *self.1.borrow_mut() {
+            moments.push(file.get_ref().clone());
+        }
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {

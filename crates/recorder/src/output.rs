@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use afterimage_perf_data::journal;
+use afterimage_perf_data::features::bit;
 use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, RecordingTally};
 
 use crate::RecordError;
@@ -54,7 +55,7 @@ impl Output {
                 let fail = |source| RecordError::Output { path: path.clone(), source };
                 let path = followed(path);
                 let old = Old::keep(&path).map_err(fail)?;
-                match FileOutput::create(&path, events, handlers) {
+                match FileOutput::create(&path, events, features, handlers) {
                     Ok((writer, journal)) => Ok(Output::File(Box::new(FileOutput { path, writer, journal, old }))),
                     Err(error) => {
                         old.put_back();
@@ -129,13 +130,19 @@ impl Output {
 
 impl FileOutput {
     /// Creates the file and, where it is a regular one, its journal; both or none.
-    fn create(path: &Path, events: &[EventDesc], handlers: &[HandlerDesc]) -> Result<Parts, RecordError> {
+    fn create(
+        path: &Path,
+        events: &[EventDesc],
+        features: &Features,
+        handlers: &[HandlerDesc],
+    ) -> Result<Parts, RecordError> {
         let fail = |source| RecordError::Output { path: path.to_owned(), source };
         let file = create(path).map_err(fail)?;
         let regular = regular(&file);
         let parts = (|| {
             let journal = regular.then(|| create(&journal_path(path))).transpose().map_err(fail)?;
-            let writer = FileWriter::create(file, events).map_err(|e| written(path, e))?;
+            let formats = features.extra.iter().find(|e| e.bit == bit::TRACING_DATA).map(|e| e.data.as_slice());
+            let writer = FileWriter::create_with_formats(file, events, formats).map_err(|e| written(path, e))?;
             let mut journal = journal.map(journal::Writer::create).transpose().map_err(|e| written(path, e))?;
             if let Some(journal) = &mut journal {
                 journal.handlers(handlers).map_err(|e| written(path, e))?;
