@@ -8,6 +8,7 @@ mod error;
 mod files;
 mod finish;
 mod host;
+mod kernel_names;
 mod old;
 mod output;
 mod pass;

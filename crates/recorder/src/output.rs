@@ -2,12 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Stdout};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use afterimage_perf_data::journal;
 use afterimage_perf_data::features::bit;
+use afterimage_perf_data::journal;
 use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, RecordingTally};
+
+use afterimage_symbols::file::FileBytes;
 
 use crate::RecordError;
 use crate::old::Old;
@@ -113,6 +116,14 @@ impl Output {
             Output::File(f) => f.writer.bytes_written(),
             Output::Pipe(p) => p.bytes_written(),
         }
+    }
+
+    /// What is written so far, up to the last pass; `None` where it cannot be read again.
+    pub(crate) fn read_back(&self) -> Option<FileBytes> {
+        let Output::File(output) = self else { return None };
+        let file = output.writer.get_ref();
+        // Opened anew: a copy of the descriptor would share the place where the writer writes.
+        regular(file).then(|| FileBytes::open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).ok())?
     }
 
     /// Ends the recording: features and private section are written, the journal is removed.

@@ -256,10 +256,15 @@ impl Live {
         }
         features.build_ids = finish::build_ids(passes.files.build_ids());
         features.sample_time = passes.span;
-        features.private =
-            Some(Private { tally: Some(tally.clone()), handlers, true_counts: passes.true_counts, other: Vec::new() });
         // The programs and rings are gone before the file is closed: what is slow to free does not delay the reader.
         drop(session);
+        features.private = Some(Private {
+            tally: Some(tally.clone()),
+            handlers,
+            true_counts: passes.true_counts,
+            kernel_symbols: output.read_back().map(|bytes| crate::kernel_names::of_samples(&bytes)).unwrap_or_default(),
+            other: Vec::new(),
+        });
         let bytes = output.finish(&features)?;
         passes.files.keep_unreachable(Cache::open_default().as_ref());
         Ok(Outcome { tally, bytes, ended, problems })

@@ -1,11 +1,11 @@
 //! Waiting for something to do: a ring that fills, a command that ends, the time.
 
 use std::collections::HashSet;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::io;
 
 use afterimage_perf_event::child::Child;
 use afterimage_perf_event::open::Target;

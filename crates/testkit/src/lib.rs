@@ -59,6 +59,8 @@ pub enum Need {
     Guest61,
     /// A guest with a kernel 6.12.
     Guest612,
+    /// Files that guests left behind, in the folder that `AFTERIMAGE_FROM_GUESTS` names.
+    FromGuests,
 }
 
 impl Need {
@@ -94,6 +96,10 @@ impl Need {
             Need::Modules => (!Path::new("/proc/modules").exists()).then(|| "needs loadable modules".into()),
             Need::Guest => guest().is_none().then(|| "needs a guest".into()),
             Need::Guest61 => (guest().as_deref() != Some("6.1")).then(|| "needs the guest with kernel 6.1".into()),
+            Need::FromGuests => {
+                let left = std::env::var_os("AFTERIMAGE_FROM_GUESTS");
+                left.is_none_or(|dir| !Path::new(&dir).is_dir()).then(|| "needs files from guests".into())
+            }
             Need::Guest612 => (guest().as_deref() != Some("6.12")).then(|| "needs the guest with kernel 6.12".into()),
         }
     }

@@ -1,0 +1,50 @@
+//! Recordings that leave a guest, to be read on another kernel by `tests/from_guests.rs`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use afterimage_testkit::{Need, guest_out, has, workload};
+
+use crate::common::{run, stdout, word};
+use crate::helper::{alone, number, record, report, start, tally, until};
+
+/// What the host asks as well, of both.
+pub(crate) const WORDS: [&str; 2] = ["--sort", "dso,sym"];
+
+#[test]
+fn recordings_for_another_machine() {
+    if !has("recordings_for_another_machine", &[Need::Guest, Need::Root, Need::Bpf, Need::Cc]) {
+        return;
+    }
+    let _turn = alone();
+    let folder = guest_out().expect("a folder to leave files in").join("recordings");
+    fs::create_dir_all(&folder).unwrap();
+    let split = workload::build().split;
+    for handler in ["none", "emit", "count"] {
+        let path = folder.join(format!("{handler}.data"));
+        record(&path, &["-a", "-g", "-F", "500", "--handler", handler, "--", word(&split), "1"]);
+        let (report, _) = report(&path, &WORDS);
+        let samples: u64 = report["events"].as_array().unwrap().iter().map(|event| number(&event["samples"])).sum();
+        println!("{handler}: {samples} samples, {}", tally(&path).total().human());
+        assert!(samples > 200, "{samples}");
+        assert!(stdout(&run(&["script", "-i", word(&path)])).contains("spin_seventy"));
+        fs::write(path.with_extension("json"), report.to_string()).unwrap();
+    }
+    killed(&folder.join("killed.data"), &split);
+    fs::copy("/proc/kallsyms", folder.join("kallsyms")).unwrap();
+}
+
+/// A recording without its end carries no names of the kernel.
+fn killed(path: &Path, split: &Path) {
+    let mut busy = Command::new(split).arg("60").stdout(Stdio::null()).spawn().unwrap();
+    let mut recorder = start(path, &["-a", "-g", "-F", "500"]);
+    let size = || fs::metadata(path).map_or(0, |m| m.len());
+    until("two passes with samples", || size() > 0);
+    let first = size();
+    until("two passes with samples", || size() > first + 20_000);
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+}
