@@ -2,6 +2,7 @@
 
 mod bench;
 mod fuzz;
+mod guest;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ enum Job {
     Bench(bench::Options),
     /// Make the recordings of at least a million samples that the reading benches use
     BenchData(bench::data::Options),
+    /// Run tests in guests with stock kernels, under emulation
+    Guest(guest::Options),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
         Job::Fuzz(options) => fuzz::run(&options),
         Job::Bench(options) => bench::run(&options),
         Job::BenchData(options) => bench::data::run(&options),
+        Job::Guest(options) => guest::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,117 @@
+//! Tests inside of guests: stock kernels under qemu's emulation, with what the kernel here may lack.
+//!
+//! Nothing is installed: kernels come unpacked from Debian's archive, and what runs in them is built here, linked
+//! statically, and packed with a first process of our own into the archive that a kernel starts with.
+
+mod apt;
+mod build;
+mod kernel;
+mod log;
+mod machine;
+mod modules;
+mod pack;
+mod planted;
+mod session;
+mod suite;
+mod verdict;
+
+use crate::target_dir;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A series of Debian's kernels, or a file with a kernel; more than one if repeated [default: 6.1 and 6.12]
+    #[arg(long = "kernel", value_name = "6.1|6.12|PATH")]
+    kernels: Vec<String>,
+    /// Start a shell in place of the tests
+    #[arg(long)]
+    shell: bool,
+    /// Keep what was packed and the disk that files came back on
+    #[arg(long)]
+    keep: bool,
+    /// Seconds after which a guest is killed
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    timeout: u64,
+    /// Seconds after which a test executable is killed
+    #[arg(long, value_name = "SECONDS", default_value_t = 400)]
+    test_timeout: u64,
+    /// Break something on purpose, to see how it is reported
+    #[arg(long, value_name = "NAME")]
+    fault: Option<planted::Planted>,
+    /// Executables or packages (`handler`), their tests (`handler::count`), or tests of all
+    #[arg(value_name = "TEST")]
+    tests: Vec<String>,
+}
+
+/// What all guests of one call share.
+struct Site {
+    /// Everything is below this folder.
+    folder: PathBuf,
+    built: build::Built,
+    /// Busybox, unpacked.
+    busybox: PathBuf,
+    /// The workload programs, built.
+    workloads: PathBuf,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let folder = target_dir().join("guest");
+    let kernels = if options.kernels.is_empty() { vec!["6.1".into(), "6.12".into()] } else { options.kernels.clone() };
+    let chosen = match options.fault {
+        Some(_) => vec![(suite::PLANTED, Vec::new())],
+        None => suite::chosen(&options.tests),
+    };
+    ensure!(!chosen.is_empty(), "no test executable is called {}", options.tests.join(" or "));
+    let members: Vec<_> = chosen.iter().map(|(member, _)| *member).collect();
+    let built = build::build(&members, &folder)?;
+    let site = Site { busybox: busybox(&folder)?, workloads: workloads(&built)?, folder, built };
+    let mut lines = Vec::new();
+    let mut broken = Vec::new();
+    for wanted in &kernels {
+        let kernel = kernel::find(wanted, &site.folder.join("kernels"))?;
+        if options.shell {
+            session::shell(&site, &kernel, options)?;
+            continue;
+        }
+        let outcome = session::tests(&site, &kernel, &chosen, options)?;
+        lines.push(outcome.summary());
+        if !outcome.faults.is_empty() {
+            broken.push(kernel.name.clone());
+        }
+    }
+    println!();
+    lines.iter().for_each(|line| println!("{line}"));
+    if !broken.is_empty() {
+        bail!("something is wrong in the guest with {}", broken.join(" and in that with "));
+    }
+    Ok(())
+}
+
+impl Options {
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
+    fn test_limit(&self) -> Duration {
+        Duration::from_secs(self.test_timeout)
+    }
+}
+
+/// Debian's static busybox, unpacked in the cache.
+fn busybox(folder: &Path) -> Result<PathBuf> {
+    let place = folder.join("kernels/busybox");
+    if !place.exists() {
+        let package = ["busybox-static".to_owned()];
+        apt::unpack(&package, &place).or_else(|_| apt::update().and_then(|()| apt::unpack(&package, &place)))?;
+    }
+    Ok(place.join("bin/busybox"))
+}
+
+/// The workload programs, where tests in a guest look for them.
+fn workloads(built: &build::Built) -> Result<PathBuf> {
+    let (_, test) = built.tests.first().context("no test executable")?;
+    let beside = test.parent().context("a test executable without a folder")?;
+    afterimage_testkit::workload::build_in(beside).context("building the workload programs")
+}

@@ -1,0 +1,80 @@
+//! Our own kernel modules, built for a guest's kernel from its headers.
+
+use super::kernel::Kernel;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Builds the modules in `xtask/guest/module` below `folder`; gives the files. None for a kernel without headers.
+pub(crate) fn build(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>> {
+    let Some(headers) = kernel.headers()? else { return Ok(Vec::new()) };
+    let place = folder.join(&kernel.name);
+    fs::create_dir_all(&place)?;
+    let changed = copy_changed(&crate::root().join("xtask/guest/module"), &place)?;
+    let built = modules_in(&place)?;
+    if !changed && !built.is_empty() {
+        return Ok(built);
+    }
+    let tree = headers.join("usr/src").join(format!("linux-headers-{}", kernel.name));
+    point_at(&headers, &tree.join("Makefile"))?;
+    let output = Command::new("make")
+        .arg("-s")
+        .arg("-C")
+        .arg(&tree)
+        .arg(format!("M={}", place.display()))
+        .arg("modules")
+        .env_remove("MAKEFLAGS")
+        .stdin(Stdio::null())
+        .output()
+        .context("make")?;
+    if !output.status.success() {
+        // So that the next try does not take old modules for current ones.
+        let _ = fs::remove_dir_all(&place);
+    }
+    ensure!(
+        output.status.success(),
+        "building modules for {}: {}{}",
+        kernel.name,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    modules_in(&place)
+}
+
+/// Headers are meant to be unpacked at the root: their Makefile includes another one by its whole path.
+fn point_at(headers: &Path, makefile: &Path) -> Result<()> {
+    let text = fs::read_to_string(makefile).with_context(|| makefile.display().to_string())?;
+    let inside = format!("include {}/usr/src/", headers.display());
+    if !text.contains(&inside) {
+        fs::write(makefile, text.replace("include /usr/src/", &inside))?;
+    }
+    Ok(())
+}
+
+/// Copies files that differ; says whether there were any.
+fn copy_changed(from: &Path, to: &Path) -> Result<bool> {
+    let mut changed = false;
+    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let path = entry?.path();
+        let target = to.join(path.file_name().unwrap_or_default());
+        let content = fs::read(&path)?;
+        if fs::read(&target).ok().as_ref() != Some(&content) {
+            fs::write(&target, content)?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+fn modules_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "ko") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

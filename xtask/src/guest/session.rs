@@ -1,0 +1,279 @@
+//! One guest from packing to the summary.
+
+use super::kernel::Kernel;
+use super::machine::Machine;
+use super::pack::Pack;
+use super::suite::Member;
+use super::verdict::{self, Fault, Ran};
+use super::{Options, Site, modules};
+use anyhow::{Context, Result};
+use guest::cpio;
+use guest::plan::{self, Plan, Run};
+use guest::wire::Message;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the out disk can hold; the file is sparse.
+const DISK_BYTES: u64 = 4 << 30;
+/// Modules that a guest has loaded: the disk that files go out on.
+const MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
+/// Programs of this machine that go before busybox's of the same name, where they are there: tests use more of them.
+const OWN: [&str; 2] = ["setpriv", "xz"];
+
+/// How a guest went.
+pub(crate) struct Outcome {
+    kernel: String,
+    boot: Option<Duration>,
+    wall: Duration,
+    runs: Vec<Ran>,
+    skipped: usize,
+    warnings: usize,
+    pub(crate) faults: Vec<Fault>,
+    log: PathBuf,
+}
+
+/// Runs tests in one guest; what went wrong there is no error, but part of what it gives.
+pub(crate) fn tests(
+    site: &Site,
+    kernel: &Kernel,
+    chosen: &[(Member, Vec<String>)],
+    options: &Options,
+) -> Result<Outcome> {
+    let runs = runs(site, chosen, options)?;
+    let machine = prepare(site, kernel, runs.clone(), options)?;
+    println!("== guest {}", kernel.name);
+    let out = site.folder.join("out").join(&kernel.name);
+    let mut log = Live::new(&runs, &out);
+    let start = Instant::now();
+    let end = machine.run(&mut |message| log.take(message))?;
+    let wall = start.elapsed();
+    if let Some(bytes) = log.finished {
+        fetch(&machine.disk, bytes, &out).context("reading the files that the guest wrote")?;
+    }
+    let faults = verdict::judge(&log.runs, &end, options.limit(), log.finished.is_some());
+    if !options.keep {
+        let _ = fs::remove_dir_all(machine.initramfs.parent().unwrap_or(Path::new("")));
+    }
+    let skipped = skipped(&out);
+    let (runs, boot) = (log.runs, log.boot);
+    Ok(Outcome {
+        kernel: kernel.name.clone(),
+        boot,
+        wall,
+        runs,
+        skipped,
+        warnings: end.warnings,
+        faults,
+        log: machine.log,
+    })
+}
+
+/// Starts a shell in a guest.
+pub(crate) fn shell(site: &Site, kernel: &Kernel, options: &Options) -> Result<()> {
+    let machine = prepare(site, kernel, Vec::new(), options)?;
+    println!("== {}: `exit` ends the guest, Ctrl-A X kills it", kernel.name);
+    machine.run_shell()
+}
+
+fn runs(site: &Site, chosen: &[(Member, Vec<String>)], options: &Options) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for (member, filters) in chosen {
+        let (_, path) = site.built.tests.iter().find(|(built, _)| built == member).context("a member was not built")?;
+        let program = path.to_string_lossy().into_owned();
+        if let Some(fault) = options.fault {
+            runs.push(fault.run(&program));
+            continue;
+        }
+        let mut words = vec![program, "--test-threads=1".into()];
+        words.extend(filters.iter().cloned());
+        let folder = member.manifest_folder().to_string_lossy().trim_end_matches('/').to_owned();
+        runs.push(Run { name: member.name(), limit: options.test_limit(), folder, words });
+    }
+    Ok(runs)
+}
+
+/// Packs everything, and gives the machine to start.
+fn prepare(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &Options) -> Result<Machine> {
+    let work = site.folder.join("run").join(format!("{}-{}", kernel.name, std::process::id()));
+    let out = site.folder.join("out").join(&kernel.name);
+    let _ = fs::remove_dir_all(&out);
+    fs::create_dir_all(&work)?;
+    fs::create_dir_all(&out)?;
+    let initramfs = work.join("initramfs.cpio");
+    let mut pack = Pack::create(&initramfs)?;
+    pack.file_as(site.built.program("guest-init")?, "init")?;
+    let own: Vec<&str> = OWN.into_iter().filter(|name| on_path(name).is_some()).collect();
+    pack.busybox(&site.busybox, &own)?;
+    for name in own {
+        let path = on_path(name).context(name)?;
+        pack.file_as(&path, &format!("bin/{name}"))?;
+        pack.libraries(&path)?;
+    }
+    for program in site.built.programs.iter().filter(|path| !path.ends_with("guest-init")) {
+        pack.same(program)?;
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        pack.link(&format!("bin/{name}"), &program.to_string_lossy())?;
+    }
+    for (_, test) in &site.built.tests {
+        pack.same(test)?;
+    }
+    pack.same_folder(&site.workloads)?;
+    let mut plan = Plan { environment: environment(kernel), runs, shell: options.shell, ..Plan::default() };
+    for (name, bytes) in kernel.closure(&MODULES)? {
+        let path = format!("/lib/modules/{name}.ko");
+        pack.bytes(&path, &bytes)?;
+        plan.modules.push(path);
+    }
+    for module in modules::build(kernel, &site.folder.join("modules"))? {
+        let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        pack.file_as(&module, &format!("guest/modules/{name}"))?;
+    }
+    pack.text(plan::PATH, &plan.encode()?)?;
+    pack.finish()?;
+    let disk = work.join("out.raw");
+    File::create(&disk)?.set_len(DISK_BYTES)?;
+    let image = kernel.image.clone();
+    Ok(Machine { image, initramfs, disk, log: out.join("kernel.log"), limit: options.limit() })
+}
+
+/// What every program in a guest finds in its environment.
+fn environment(kernel: &Kernel) -> Vec<(String, String)> {
+    let mut numbers = kernel.name.split('.');
+    let series = [numbers.next(), numbers.next()].map(Option::unwrap_or_default).join(".");
+    let all = [
+        ("AFTERIMAGE_GUEST", series.as_str()),
+        ("AFTERIMAGE_SKIPS", "/out/skips"),
+        ("AFTERIMAGE_RAN", "/out/ran"),
+        ("AFTERIMAGE_OUT", "/out"),
+        ("AFTERIMAGE_MODULES", "/guest/modules"),
+        ("PATH", "/bin"),
+        ("HOME", "/root"),
+        ("TMPDIR", "/tmp"),
+        ("RUST_BACKTRACE", "1"),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Takes the guest's messages: shows what tests print and keeps it, one file for each executable.
+struct Live {
+    runs: Vec<Ran>,
+    logs: PathBuf,
+    current: Option<(usize, Instant, Option<File>)>,
+    line: Vec<u8>,
+    boot: Option<Duration>,
+    finished: Option<u64>,
+}
+
+impl Live {
+    fn new(runs: &[Run], out: &Path) -> Live {
+        let ran = |run: &Run| Ran {
+            name: run.name.clone(),
+            limit: run.limit,
+            started: false,
+            how: None,
+            counts: verdict::Counts::default(),
+            wall: Duration::ZERO,
+        };
+        let runs = runs.iter().map(ran).collect();
+        Live { runs, logs: out.join("logs"), current: None, line: Vec::new(), boot: None, finished: None }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Up { uptime_ms, release } => {
+                println!("{release} is up after {:.1} s", uptime_ms as f64 / 1000.0);
+                self.boot = Some(Duration::from_millis(uptime_ms));
+            }
+            Message::Started(index) => self.start(index as usize),
+            Message::Output(bytes) => self.output(&bytes),
+            Message::Ended(index, how) => {
+                let Some(run) = self.runs.get_mut(index as usize) else { return };
+                run.how = Some(how);
+                run.wall = self.current.take().map_or(Duration::ZERO, |(_, start, _)| start.elapsed());
+            }
+            Message::Note(text) => println!("note from the guest: {text}"),
+            Message::Finished(bytes) => self.finished = Some(bytes),
+        }
+    }
+
+    fn start(&mut self, index: usize) {
+        let Some(run) = self.runs.get_mut(index) else { return };
+        println!("-- {}", run.name);
+        run.started = true;
+        let file =
+            fs::create_dir_all(&self.logs).and_then(|()| File::create(self.logs.join(format!("{}.log", run.name))));
+        self.current = Some((index, Instant::now(), file.ok()));
+        self.line.clear();
+    }
+
+    fn output(&mut self, bytes: &[u8]) {
+        let _ = io::stdout().write_all(bytes);
+        let _ = io::stdout().flush();
+        let Some((index, _, file)) = &mut self.current else { return };
+        let _ = file.as_mut().map(|file| file.write_all(bytes));
+        for byte in bytes {
+            if *byte == b'\n' {
+                self.runs[*index].counts.add_line(&String::from_utf8_lossy(&self.line));
+                self.line.clear();
+            } else {
+                self.line.push(*byte);
+            }
+        }
+    }
+}
+
+/// Unpacks the archive on a guest's disk into `out`.
+fn fetch(disk: &Path, bytes: u64, out: &Path) -> Result<()> {
+    let archive = io::BufReader::with_capacity(1 << 20, File::open(disk)?.take(bytes));
+    cpio::unpack(archive, |entry, content| {
+        let path = out.join(&entry.path);
+        if entry.folder {
+            return fs::create_dir_all(path);
+        }
+        io::copy(content, &mut File::create(path)?).map(drop)
+    })?;
+    Ok(())
+}
+
+/// How many tests said that they skip.
+fn skipped(out: &Path) -> usize {
+    let text = fs::read_to_string(out.join("skips")).unwrap_or_default();
+    text.lines().collect::<BTreeSet<_>>().len()
+}
+
+impl Outcome {
+    /// What a person wants to know, in a few lines.
+    pub(crate) fn summary(&self) -> String {
+        let counts = verdict::total(&self.runs);
+        let boot = self.boot.map_or("did not come up".into(), |boot| format!("up after {:.1} s", boot.as_secs_f64()));
+        let passed = counts.passed.saturating_sub(self.skipped);
+        let mut text = format!(
+            "{}: {boot}, {:.0} s in all; {passed} passed, {} failed, {} skipped",
+            self.kernel,
+            self.wall.as_secs_f64(),
+            counts.failed,
+            self.skipped + counts.ignored
+        );
+        for run in &self.runs {
+            text += &format!("\n    {:24} {:>6.1} s", run.name, run.wall.as_secs_f64());
+        }
+        if self.warnings > 0 {
+            text += &format!("\n    note: {} kernel warnings: {}", self.warnings, self.log.display());
+        }
+        for fault in &self.faults {
+            text += &format!("\n    {fault}");
+        }
+        if !self.faults.is_empty() {
+            text += &format!("\n    the kernel's log: {}", self.log.display());
+        }
+        text
+    }
+}
