@@ -13,7 +13,7 @@ use crate::load::pace::{now, thread_cpu};
 const KIND: &str = "busy";
 const MS: u64 = 1_000_000;
 /// Steps between two looks at the clock, so that the looks are no part of the profile.
-const CHUNK: u32 = 200_000;
+const CHUNK: u32 = 50_000;
 
 /// Uses `seconds` of CPU time in each of `processes` processes, the first of them this one.
 pub(crate) fn run(seconds: f64, processes: u32, log: &mut Log) -> Result<()> {

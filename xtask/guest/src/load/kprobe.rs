@@ -70,9 +70,10 @@ pub(crate) fn run(common: &Common, place: Place, log: &mut Log) -> Result<()> {
 fn hot(common: &Common, finder: &mut Finder, log: &mut Log) -> Result<()> {
     let numbers = common.first..common.first + common.hot_count(10);
     let mut probes = numbers.map(|n| finder.probe(n)).collect::<Result<Vec<_>>>()?;
+    let file = places::file().map_err(|e| Error::failed("open the own program", e))?;
     let end = now() + common.hot_ns();
     while now() < end && !probes.is_empty() {
-        probes.iter_mut().for_each(|probe| probe.calls += PLACES[probe.function].visit());
+        probes.iter_mut().for_each(|probe| probe.calls += PLACES[probe.function].visit(&file));
     }
     let pages = kallsyms::find(&|name| name == "kprobe_insn_page" || name == "kprobe_optinsn_page")?;
     let pages: Vec<_> = pages
@@ -113,12 +114,12 @@ impl Finder {
                     self.next += 1;
                     return Ok(Probe { event, function, offset, object, calls: 0 });
                 }
-                // Not the start of an instruction, or one that may not be probed.
-                Err(e) if [libc::EILSEQ, libc::EINVAL].contains(&e.raw_os_error().unwrap_or(0)) => {
+                // No such function, not the start of an instruction, or one that may not be probed.
+                Err(e) if [libc::ENOENT, libc::EILSEQ, libc::EINVAL].contains(&e.raw_os_error().unwrap_or(0)) => {
                     self.refused.extend(e.raw_os_error());
                     self.left.remove(self.next);
                 }
-                Err(e) => return Err(Error::unavailable_if(&[libc::EOPNOTSUPP, libc::ENOENT], "set a probe", e)),
+                Err(e) => return Err(Error::unavailable_if(&[libc::EOPNOTSUPP], "set a probe", e)),
             }
         }
         let why = format!("the kernel refuses every place (errors {:?})", self.refused);

@@ -1,0 +1,76 @@
+//! Static keys, busy processes, and how a refusal is told.
+
+use std::process::Stdio;
+
+use afterimage_testkit::{Need, guest, has};
+
+use crate::support::{command, number, objects, watch};
+
+#[test]
+fn a_static_key_patches_branches_both_ways() {
+    if !has("a_static_key_patches_branches_both_ways", &[Need::Root]) {
+        return;
+    }
+    // An event that nobody else opens, so that ours is the first and the last.
+    let seen = watch("static-key --key emulation-faults --count 3 --life 1ms");
+    assert_eq!(seen.objects.len(), 3);
+    for object in &seen.objects {
+        let pokes = seen.pokes_in(object, 0..u64::MAX);
+        assert!(pokes >= 2 || guest().is_none(), "{pokes} changes of text in {object}");
+    }
+}
+
+#[test]
+fn busy_processes_tell_what_they_used() {
+    if !has("busy_processes_tell_what_they_used", &[]) {
+        return;
+    }
+    let output = command("busy --seconds 0.3 --processes 2").stderr(Stdio::inherit()).output().unwrap();
+    let objects = objects(&output.stdout);
+    assert_eq!(objects.len(), 2);
+    assert_ne!(objects[0]["pid"], objects[1]["pid"]);
+    for object in &objects {
+        let used = |name: &str| number(&object["cpu_ns"], name);
+        let all = used("busy_sixty") + used("busy_thirty") + used("busy_ten");
+        assert!(all >= 300_000_000, "{object}");
+        assert!(used("busy_sixty") >= 180_000_000 && used("busy_ten") >= 30_000_000, "{object}");
+    }
+}
+
+#[test]
+fn what_a_kernel_has_not_is_told_in_one_line() {
+    if !has("what_a_kernel_has_not_is_told_in_one_line", &[Need::Root]) {
+        return;
+    }
+    let mut cases = Vec::new();
+    if Need::Kprobes.missing().is_some() {
+        cases.push("kprobe");
+    }
+    if Need::Modules.missing().is_some() {
+        cases.push("module --module /proc/self/exe");
+    }
+    if !std::path::Path::new("/proc/sys/kernel/sched_schedstats").exists() {
+        cases.push("static-key --key schedstats");
+    }
+    for arguments in cases {
+        let output = command(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(77), "load {arguments}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("load: ") && said.lines().count() == 1 && said.matches(": ").count() >= 2, "{said}");
+    }
+    let failed = command("xdp --interface none-of-that-name").output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(command("bpf --life sometimes").output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn a_log_is_a_file_of_the_same_lines() {
+    if !has("a_log_is_a_file_of_the_same_lines", &[Need::Root]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let output = command("cbpf --count 3 --log").arg(&path).output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty());
+    assert_eq!(objects(&std::fs::read(&path).unwrap()).len(), 3);
+}
