@@ -12,19 +12,39 @@ use common::{Recording, attr, bpf_output, event, id, lines, lines_with};
 use proptest::prelude::*;
 
 #[test]
-fn an_exec_takes_the_maps_and_gives_a_name() {
+fn an_exec_gives_a_name_and_takes_the_maps_when_the_new_image_has_some() {
     let mut r = Recording::new();
     r.comm(0, 5, "sh", false);
     r.mmap(0, 5, 0x1000, 0x1000, 0, "/bin/sh");
     r.sample(10, 5, 0x1010);
+    r.mmap(15, 5, 0x8000, 0x1000, 0, "/lib/libc.so");
     r.comm(20, 5, "md5sum", true);
-    r.sample(21, 5, 0x1010);
-    r.mmap(22, 5, 0x1000, 0x1000, 0x3000, "/bin/md5sum");
+    r.fork(20, 5, 6);
+    r.comm(21, 5, "renamed", false);
+    r.comm(22, 5, "md5sum", true);
+    // The kernel has named the new image, but the registers are still the old one's.
+    r.sample(23, 5, 0x8010);
+    r.sample(23, 6, 0x8010);
+    r.sample(24, 5, 0x9010);
+    r.mmap(25, 5, 0x1000, 0x1000, 0x3000, "/bin/md5sum");
     r.sample(30, 5, 0x1010);
+    r.sample(31, 5, 0x8010);
+    r.sample(32, 6, 0x8010);
     let (lines, stats) = lines(&r.finish());
-    assert_eq!(lines, ["10 5 sh /bin/sh+0x10", "21 5 md5sum nothing+0x1010", "30 5 md5sum /bin/md5sum+0x3010"]);
-    assert_eq!((stats.samples, stats.late, stats.finished), (3, 0, true));
-    assert_eq!((stats.first_time, stats.last_time), (Some(10), Some(30)));
+    assert_eq!(
+        lines,
+        [
+            "10 5 sh /bin/sh+0x10",
+            "23 5 md5sum /lib/libc.so+0x10",
+            "23 6 md5sum /lib/libc.so+0x10",
+            "24 5 md5sum nothing+0x9010",
+            "30 5 md5sum /bin/md5sum+0x3010",
+            "31 5 md5sum nothing+0x8010",
+            "32 6 md5sum /lib/libc.so+0x10"
+        ]
+    );
+    assert_eq!((stats.samples, stats.late, stats.finished), (7, 0, true));
+    assert_eq!((stats.first_time, stats.last_time), (Some(10), Some(32)));
 }
 
 #[test]

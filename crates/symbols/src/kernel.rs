@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::names::{Hit, NameMap};
 use crate::notes;
 
-const MAGIC: &[u8; 8] = b"AIKSYM\0\x01";
+const MAGIC: &[u8; 8] = b"AIKSYM\0\x02";
 
 /// The index over one kernel's `/proc/kallsyms`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,6 +22,8 @@ pub struct KernelTable {
     /// The first symbol of each run of symbols of one module, and the module; the kernel itself has the empty name.
     runs: Vec<(u32, String)>,
     core: Range<u64>,
+    /// What ran while the kernel started; empty where that is not known.
+    init: Range<u64>,
     hidden: bool,
     build_id: Vec<u8>,
 }
@@ -98,6 +100,11 @@ impl KernelTable {
         line(self.core.start, 't', "_stext", None);
         line(self.names.end_at(self.core.start), 'r', "end", None);
         line(self.core.end, 't', "_etext", None);
+        if ids.iter().any(|(_, addr)| self.init.contains(addr)) {
+            line(self.init.start, 't', "_sinittext", None);
+            line(self.names.end_at(self.init.start), 'r', "end", None);
+            line(self.init.end, 't', "_einittext", None);
+        }
         for (id, addr) in ids {
             let Some(symbol) = self.symbol(id) else { continue };
             line(symbol.start, 't', symbol.name, symbol.module);
@@ -116,9 +123,9 @@ impl KernelTable {
         self.core.end
     }
 
-    /// Whether an address is inside the kernel's own text.
+    /// Whether an address is inside the kernel's own text, or in what ran while it started.
     pub fn contains(&self, addr: u64) -> bool {
-        self.core.contains(&addr)
+        self.core.contains(&addr) || self.init.contains(&addr)
     }
 
     /// How many symbols there are, aliases counted once.
@@ -152,8 +159,9 @@ impl KernelTable {
         let mut out = Vec::new();
         put_block(&mut out, &self.build_id);
         out.extend(u32::from(self.hidden).to_le_bytes());
-        out.extend(self.core.start.to_le_bytes());
-        out.extend(self.core.end.to_le_bytes());
+        for addr in [self.core.start, self.core.end, self.init.start, self.init.end] {
+            out.extend(addr.to_le_bytes());
+        }
         out.extend((self.runs.len() as u64).to_le_bytes());
         for (first, module) in &self.runs {
             out.extend(first.to_le_bytes());
@@ -169,6 +177,7 @@ impl KernelTable {
         let build_id = cursor.block()?.to_vec();
         let hidden = cursor.u32()? != 0;
         let core = cursor.u64()?..cursor.u64()?;
+        let init = cursor.u64()?..cursor.u64()?;
         let mut runs = Vec::new();
         for _ in 0..cursor.count()? {
             let first = cursor.u32()?;
@@ -176,7 +185,7 @@ impl KernelTable {
         }
         let names = NameMap::decode(&mut cursor)?;
         let ascending = runs.windows(2).all(|w| w[0].0 < w[1].0);
-        (cursor.0.is_empty() && ascending).then_some(KernelTable { names, runs, core, hidden, build_id })
+        (cursor.0.is_empty() && ascending).then_some(KernelTable { names, runs, core, init, hidden, build_id })
     }
 }
 

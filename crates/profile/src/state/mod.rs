@@ -138,9 +138,14 @@ impl State {
         self.timeline.lookup_now(addr).map(|hit| hit.text)
     }
 
+    /// What a process has mapped at an address now.
+    pub(crate) fn mapping(&self, process: ProcessId, addr: u64) -> Option<&Mapping> {
+        let space = &self.tasks.process(process)?.space;
+        space.maps.find(addr).or_else(|| space.before_exec.as_ref()?.find(addr))
+    }
+
     fn locate_user(&self, process: ProcessId, addr: u64) -> Loc {
-        let mapping = self.tasks.process(process).and_then(|process| process.space.maps.find(addr));
-        match mapping {
+        match self.mapping(process, addr) {
             Some(mapping) => Loc { place: Place::Object(mapping.object), addr: addr.wrapping_add(mapping.delta) },
             None => Loc { place: Place::Unmapped, addr },
         }

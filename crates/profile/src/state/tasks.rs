@@ -40,6 +40,9 @@ pub(crate) struct Process {
 pub(crate) struct Space {
     pub(crate) id: SpaceId,
     pub(crate) maps: Maps,
+    /// Between an exec and the first map of the new image: what the old one had mapped. The kernel says that the exec
+    /// happened while the registers of the task are still those of the old image.
+    pub(crate) before_exec: Option<Maps>,
     /// Whether another process has the same id.
     pub(crate) shared: bool,
 }
@@ -86,7 +89,7 @@ impl Tasks {
     }
 
     fn empty_space(&mut self) -> Space {
-        Space { id: self.new_space_id(), maps: Maps::default(), shared: false }
+        Space { id: self.new_space_id(), maps: Maps::default(), before_exec: None, shared: false }
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> Option<&Process> {
@@ -146,7 +149,7 @@ impl Tasks {
         id
     }
 
-    /// A thread was named; an exec takes everything away that its process had mapped.
+    /// A thread was named; an exec takes everything away that its process had mapped, once the new image maps something.
     pub(crate) fn named(&mut self, pid: u32, tid: u32, name: &[u8], exec: bool) {
         let comm = self.comms.intern(name);
         let id = self.thread_in(pid, tid);
@@ -156,7 +159,9 @@ impl Tasks {
         if exec {
             let space = self.empty_space();
             if let Some(process) = self.process_mut(process) {
-                process.space = space;
+                let old = std::mem::replace(&mut process.space, space);
+                // Of two execs without a map between them the first image is the one whose registers are left.
+                process.space.before_exec = Some(old.before_exec.unwrap_or(old.maps));
             }
         }
     }

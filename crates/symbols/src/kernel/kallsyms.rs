@@ -2,7 +2,7 @@
 //! kernel itself.
 //!
 //! The text gives starts only. A symbol ends where the next one of any type starts, and never past the text it is in:
-//! `_etext` for the kernel, the next thing in memory or the end of a page for the last symbol of a module.
+//! `_etext` or `_einittext` for the kernel, the next thing in memory or the end of a page for the last symbol of a module.
 
 use std::ops::Range;
 
@@ -29,12 +29,13 @@ pub(super) fn parse(text: &[u8]) -> KernelTable {
     // Stable: of several names at one address the order of the file decides.
     lines.sort_by_key(|l| l.addr);
     let core = core_text(&lines);
+    let init = init_text(&lines);
     let mut out = Collected::default();
     for at in 0..lines.len() {
-        out.add(&lines, at, &core, &modules);
+        out.add(&lines, at, [&core, &init], &modules);
     }
     let names = NameMap::build(&out.ranges, out.names);
-    KernelTable { names, runs: out.runs, core, hidden: false, build_id: Vec::new() }
+    KernelTable { names, runs: out.runs, core, init, hidden: false, build_id: Vec::new() }
 }
 
 /// Whether this beginning of the list shows no address at all.
@@ -108,9 +109,23 @@ fn is_text(kind: u8) -> bool {
     matches!(kind, b't' | b'T' | b'w' | b'W')
 }
 
-/// From `_stext` to `_etext`. What is left of the kernel's text outside of them ran once, before any process did.
+/// Where a symbol of the kernel itself starts.
+fn start_of(lines: &[Line<'_>], name: &[u8]) -> Option<u64> {
+    lines.iter().find(|l| l.module == 0 && l.name == name).map(|l| l.addr)
+}
+
+/// From `_sinittext` to `_einittext`: what ran while the kernel started and is gone since. The idle task of the first CPU
+/// was started from there, so that its stacks end there for as long as the kernel runs.
+fn init_text(lines: &[Line<'_>]) -> Range<u64> {
+    match (start_of(lines, b"_sinittext"), start_of(lines, b"_einittext")) {
+        (Some(start), Some(end)) if start < end => start..end,
+        _ => 0..0,
+    }
+}
+
+/// From `_stext` to `_etext`.
 fn core_text(lines: &[Line<'_>]) -> Range<u64> {
-    let named = |name: &[u8]| lines.iter().find(|l| l.module == 0 && l.name == name).map(|l| l.addr);
+    let named = |name: &[u8]| start_of(lines, name);
     let mut texts = lines.iter().filter(|l| l.module == 0 && is_text(l.kind) && l.addr != 0).map(|l| l.addr);
     let (first, last) = (texts.next().unwrap_or(0), texts.next_back());
     let start = named(b"_stext").or_else(|| named(b"_text")).unwrap_or(first);
@@ -137,9 +152,10 @@ struct Collected {
 }
 
 impl Collected {
-    fn add(&mut self, lines: &[Line<'_>], at: usize, core: &Range<u64>, modules: &Modules<'_>) {
+    fn add(&mut self, lines: &[Line<'_>], at: usize, texts: [&Range<u64>; 2], modules: &Modules<'_>) {
         let Some(line) = lines.get(at).filter(|l| is_named(l, modules)) else { return };
-        if line.module == 0 && !core.contains(&line.addr) {
+        let text = texts.into_iter().find(|text| text.contains(&line.addr));
+        if line.module == 0 && text.is_none() {
             return;
         }
         // Of several text symbols at one address the last one stands, as in perf.
@@ -150,7 +166,7 @@ impl Collected {
         let next = later.iter().find(|l| l.addr > line.addr);
         let end = next.map_or(u64::MAX, |l| l.addr);
         let end = match next {
-            _ if line.module == 0 => end.min(core.end),
+            _ if line.module == 0 => end.min(text.map_or(0, |text| text.end)),
             Some(next) if next.module == line.module => end,
             _ => end.min(end_of_last(line.addr)),
         };
@@ -190,7 +206,12 @@ ffffffff81000020 T GLOBAL_alias
 ffffffff81000040 W weak_one
 ffffffff81000050 T _etext
 ffffffff81001000 R rodata
-ffffffff82000000 t init_only
+ffffffff81002000 t between
+ffffffff82000000 T _sinittext
+ffffffff82000000 t start_kernel
+ffffffff82000040 t init_last
+ffffffff82000060 T _einittext
+ffffffff82000060 t exit_only
 ffffffffc0002000 t second_fn\t[two]
 ffffffffc0000000 t first_fn\t[one]
 ffffffffc0000040 T first_last\t[one]
@@ -216,7 +237,10 @@ ffffffffzz000000 t damaged
         assert_eq!(core(0x24), Some(("GLOBAL_alias", None, 4)));
         assert_eq!(core(0x4f), Some(("weak_one", None, 15)));
         assert_eq!(core(0x50), None, "past _etext");
-        assert_eq!(core(0x100_0000), None, "init text is gone after boot");
+        assert_eq!(core(0x2000), None, "neither in the text nor in that of the start");
+        assert_eq!(core(0x100_0010), Some(("start_kernel", None, 16)));
+        assert_eq!(core(0x100_005f), Some(("init_last", None, 31)));
+        assert_eq!(core(0x100_0060), None, "past _einittext");
         assert_eq!(at(&table, 0xffff_ffff_80ff_ffff), None);
     }
 
@@ -241,10 +265,16 @@ ffffffffzz000000 t damaged
             .into();
         let excerpt = table.excerpt(asked.iter().copied());
         let small = parse(&excerpt);
-        assert_eq!(small.len(), 5, "{}", String::from_utf8_lossy(&excerpt));
+        assert_eq!(small.len(), 6, "{}", String::from_utf8_lossy(&excerpt));
         assert_eq!((small.start(), small.end()), (table.start(), table.end()));
         // Each address of the symbols that were asked for, and the first behind them.
-        for (start, end) in [(0x8100_0000, 0x8100_003f_u64), (0xc000_0040, 0xc000_0fc0), (0xc000_2000, 0xc000_3000)] {
+        let ranges = [
+            (0x8100_0000, 0x8100_003f_u64),
+            (0x8200_0000, 0x8200_003f),
+            (0xc000_0040, 0xc000_0fc0),
+            (0xc000_2000, 0xc000_3000),
+        ];
+        for (start, end) in ranges {
             for low in start..=end {
                 let addr = 0xffff_ffff_0000_0000_u64 + low;
                 assert_eq!(at(&small, addr), at(&table, addr), "{addr:#x}");
