@@ -1,6 +1,7 @@
 //! Jobs for developers: `cargo xtask JOB`.
 
 mod bench;
+mod doctors;
 mod fuzz;
 mod guest;
 
@@ -23,6 +24,8 @@ enum Job {
     Bench(bench::Options),
     /// Make the recordings of at least a million samples that the reading benches use
     BenchData(bench::data::Options),
+    /// Show what doctor says here and said in the guests, side by side
+    Doctors,
     /// Run tests in guests with stock kernels, under emulation
     Guest(guest::Options),
 }
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Job::Fuzz(options) => fuzz::run(&options),
         Job::Bench(options) => bench::run(&options),
         Job::BenchData(options) => bench::data::run(&options),
+        Job::Doctors => doctors::run(),
         Job::Guest(options) => guest::run(&options),
     };
     match result {

@@ -4,7 +4,7 @@
 //! who goes first alternates too. Printed are the median of the ratios and their least and greatest.
 
 pub(crate) mod data;
-mod pairs;
+pub(crate) mod pairs;
 mod process;
 mod read;
 mod record_cost;
