@@ -34,7 +34,7 @@ fn two_events(path: &Path) {
         dropped: Some(0),
         passed: Some(13),
         chained: 13,
-        ring: Flow { delivered: 10, lost: 3 },
+        ring: Flow::new(10, 3),
         ..Tally::default()
     };
     let tally = RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(1, sum)])], complete: true };

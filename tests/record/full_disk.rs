@@ -42,8 +42,15 @@ fn run_on_a_small_disk(handler: &str) {
     assert!(said.contains("afterimage report -i"), "{said}");
     assert_eq!(text("report.status"), "0", "{}", text("report.err"));
     let report: serde_json::Value = serde_json::from_str(&text("report.json")).unwrap();
-    let samples = number(&event(&report, "cpu-clock")["samples"]);
+    let shown = event(&report, "cpu-clock");
+    let samples = number(&shown["samples"]);
     assert!(samples > 100, "{samples}");
+    // The pass that did not fit is known to the journal: what of it is not in the file is lost, and said so.
+    let output = &shown["tally"][if handler == "none" { "ring" } else { "handler_ring" }];
+    println!("{handler}: {output}");
+    assert_eq!(number(&output["delivered"]), samples);
+    assert!(number(&output["unwritten"]) > 0 && number(&output["unwritten"]) <= number(&output["lost"]), "{output}");
+    assert!(text("report.err").contains("lost (not written)"), "{}", text("report.err"));
     assert_eq!(text("script.status"), "0", "{}", text("script.err"));
     let of_perf = text("script.txt").lines().filter(|l| !l.trim().is_empty()).count() as u64;
     println!("{handler}: {samples} samples readable, {of_perf} lines by perf");

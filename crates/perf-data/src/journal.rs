@@ -2,7 +2,7 @@
 //! each with a checksum; a clean end folds them into that section and removes the journal.
 //!
 //! Within a pass the journal is written before the records that it speaks of: then it may know counts of samples that
-//! the file does not hold, which does no harm, and never the other way round.
+//! the file does not hold, which a reader then takes for lost, and never the other way round.
 
 use std::io::{Seek, SeekFrom, Write};
 

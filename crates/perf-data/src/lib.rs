@@ -29,6 +29,7 @@ pub mod private;
 pub mod reader;
 pub mod record;
 pub mod tally;
+mod unwritten;
 pub mod writer;
 
 pub use attr::{Attr, AttrFlags, ReadFormat, SampleType};

@@ -8,7 +8,7 @@ use crate::features::{DescribedEvent, decode_one};
 use crate::header::{FileHeader, SIZE_PIPE, Section};
 use crate::pipe;
 use crate::record::{RawRecord, Record, decode, kind};
-use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Layout, Private, Result, journal};
+use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Layout, Private, Result, journal, unwritten};
 
 /// A recording.
 #[derive(Debug)]
@@ -159,8 +159,8 @@ impl<'a> FileReader<'a> {
     }
 
     /// Takes what a journal beside an unfinished recording holds as its private section, and the names of its events.
-    /// Damage in the journal is put to the problems, but for a last entry that is cut short: a killed recorder leaves
-    /// that.
+    /// Samples that its tally knows and the recording lacks count as lost there. Damage in the journal is put to the
+    /// problems, but for a last entry that is cut short: a killed recorder leaves that.
     ///
     /// # Errors
     /// When the bytes are no journal.
@@ -172,7 +172,9 @@ impl<'a> FileReader<'a> {
         for (event, tally) in self.events.iter_mut().zip(tallies) {
             event.name.clone_from(&tally.name);
         }
-        self.features.private = Some(journal.private);
+        let mut private = journal.private;
+        unwritten::settle(&mut private, self);
+        self.features.private = Some(private);
         Ok(())
     }
 

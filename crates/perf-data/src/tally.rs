@@ -9,8 +9,41 @@ use std::fmt::Write as _;
 pub struct Flow {
     /// Arrived.
     pub delivered: u64,
-    /// Found no room.
+    /// Found no room, or were not written.
     pub lost: u64,
+    /// Of those lost, the ones that were read and are not in the recording: its recorder was killed, or the disk was
+    /// full.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unwritten: u64,
+}
+
+impl Flow {
+    /// What arrived and what did not, with all that arrived in the recording.
+    pub fn new(delivered: u64, lost: u64) -> Flow {
+        Flow { delivered, lost, unwritten: 0 }
+    }
+
+    /// Counts all but `written` of what was delivered as lost.
+    pub(crate) fn keep(&mut self, written: u64) {
+        let missing = self.delivered.saturating_sub(written);
+        self.delivered -= missing;
+        self.lost = self.lost.saturating_add(missing);
+        self.unwritten = self.unwritten.saturating_add(missing);
+    }
+
+    fn add(&mut self, other: Flow) {
+        self.delivered = self.delivered.saturating_add(other.delivered);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.unwritten = self.unwritten.saturating_add(other.unwritten);
+    }
+
+    fn causes(&self, full: &'static str) -> Vec<(&'static str, u64)> {
+        vec![(full, self.lost.saturating_sub(self.unwritten)), ("not written", self.unwritten)]
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Why a count table could not store a sample.
@@ -26,6 +59,9 @@ pub struct MapLost {
 }
 
 impl MapLost {
+    /// The cause of [`Flow::unwritten`] among the others.
+    pub const UNWRITTEN: &'static str = "unwritten";
+
     /// All causes together.
     pub fn total(&self) -> u64 {
         self.other.values().fold(self.full.saturating_add(self.collision), |a, b| a.saturating_add(*b))
@@ -111,10 +147,8 @@ impl Tally {
         sum(&mut self.chained, other.chained);
         sum(&mut self.emitted, other.emitted);
         sum(&mut self.counted, other.counted);
-        sum(&mut self.ring.delivered, other.ring.delivered);
-        sum(&mut self.ring.lost, other.ring.lost);
-        sum(&mut self.handler_ring.delivered, other.handler_ring.delivered);
-        sum(&mut self.handler_ring.lost, other.handler_ring.lost);
+        self.ring.add(other.ring);
+        self.handler_ring.add(other.handler_ring);
         sum(&mut self.map.stored, other.map.stored);
         sum(&mut self.map.lost.full, other.map.lost.full);
         sum(&mut self.map.lost.collision, other.map.lost.collision);
@@ -209,13 +243,16 @@ impl Tally {
     /// The outputs in use.
     fn outputs(&self) -> Vec<Output<'_>> {
         let mut table = vec![("table full", self.map.lost.full), ("table collision", self.map.lost.collision)];
-        table.extend(self.map.lost.other.iter().map(|(cause, n)| (cause.as_str(), *n)));
+        table.extend(self.map.lost.other.iter().map(|(cause, n)| match cause.as_str() {
+            MapLost::UNWRITTEN => ("not written", *n),
+            cause => (cause, *n),
+        }));
         let all = [
-            Output { what: "chained samples", given: self.chained, causes: vec![("ring full", self.ring.lost)] },
+            Output { what: "chained samples", given: self.chained, causes: self.ring.causes("ring full") },
             Output {
                 what: "handler records",
                 given: self.emitted,
-                causes: vec![("handler ring full", self.handler_ring.lost)],
+                causes: self.handler_ring.causes("handler ring full"),
             },
             Output { what: "counted samples", given: self.counted, causes: table },
         ];

@@ -31,8 +31,8 @@ fn consistent(n: [u32; 14], known: bool) -> Tally {
         chained: n[4] + n[5],
         emitted: n[6] + n[7],
         counted: n[8] + n[9] + n[10] + n[11],
-        ring: Flow { delivered: n[4], lost: n[5] },
-        handler_ring: Flow { delivered: n[6], lost: n[7] },
+        ring: Flow::new(n[4], n[5]),
+        handler_ring: Flow::new(n[6], n[7]),
         map: MapFlow {
             stored: n[8],
             lost: MapLost { full: n[9], collision: n[10], other: BTreeMap::from([("later".to_owned(), n[11])]) },
@@ -222,7 +222,7 @@ fn json_keys() {
         dropped: Some(1),
         passed: Some(9),
         chained: 9,
-        ring: Flow { delivered: 8, lost: 1 },
+        ring: Flow::new(8, 1),
         ..Tally::default()
     };
     assert_eq!(
@@ -244,7 +244,7 @@ fn for_people() {
         dropped: Some(0),
         passed: Some(11_994),
         chained: 11_994,
-        ring: Flow { delivered: 11_980, lost: 14 },
+        ring: Flow::new(11_980, 14),
         ..Tally::default()
     };
     assert_eq!(t.check(), Ok(()));
@@ -252,7 +252,7 @@ fn for_people() {
 
     // With a second output it is not known which samples were in both.
     t.emitted = 11_994;
-    t.handler_ring = Flow { delivered: 11_990, lost: 4 };
+    t.handler_ring = Flow::new(11_990, 4);
     assert_eq!(
         t.human(),
         "12,034 samples: 11,994 passed, 40 filtered, 14 of 11,994 chained samples lost (ring full), \
@@ -277,7 +277,7 @@ fn for_people() {
 
     let plain = Tally {
         chained: 1,
-        ring: Flow { delivered: 1, lost: 0 },
+        ring: Flow::new(1, 0),
         throttle: ThrottleTally { episodes: 2, ns: 3_000_000 },
         ..Tally::default()
     };

@@ -77,7 +77,7 @@ fn throttle(row: &Row) -> ThrottleTally {
 fn without_program(row: &Row, lost: u64) -> Tally {
     Tally {
         chained: row.delivered + lost,
-        ring: Flow { delivered: row.delivered, lost },
+        ring: Flow::new(row.delivered, lost),
         throttle: throttle(row),
         ..Tally::default()
     }
@@ -105,8 +105,8 @@ fn with_program(row: &Row, kernel_lost: u64, c: &Counters, complete: bool) -> Ta
         chained,
         emitted,
         counted,
-        ring: Flow { delivered: row.delivered, lost: ring_lost },
-        handler_ring: Flow { delivered: row.handler_delivered, lost: c.emit_lost },
+        ring: Flow::new(row.delivered, ring_lost),
+        handler_ring: Flow::new(row.handler_delivered, c.emit_lost),
         map: MapFlow {
             stored: row.stored,
             lost: MapLost { full: c.lost_full, collision: c.lost_collision, ..MapLost::default() },
