@@ -51,7 +51,7 @@ pub struct Options {
 /// What was opened. Every event is disabled, or waits for the command's exec.
 #[derive(Debug)]
 pub struct Opened {
-    /// The events as they were opened in the end, in the order asked for.
+    /// The events as they were opened in the end, in the order asked for. There may be fewer than were asked for.
     pub specs: Vec<EventSpec>,
     /// One per (event, CPU, task).
     pub events: Vec<Event>,
@@ -91,7 +91,8 @@ impl Opened {
     }
 }
 
-/// Settles `specs` and opens each of them everywhere that `target` says, disabled, with its ring.
+/// Settles `specs` and opens each of them everywhere that `target` says, disabled, with its ring. Where one event would
+/// stand in for several, it is opened once.
 ///
 /// CPUs that went away and tasks that ended are left out, with a note.
 ///
@@ -105,6 +106,7 @@ pub fn open(
     options: Options,
 ) -> Result<Opened, OpenError> {
     let mut notes = settle(kernel.as_ref(), facts, &mut specs, target)?;
+    let mut specs = settle::without_twins(specs);
     for (index, spec) in specs.iter_mut().enumerate() {
         target.mark(&mut spec.attr, spec.group.is_some_and(|leader| leader != index));
     }

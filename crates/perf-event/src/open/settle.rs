@@ -28,12 +28,65 @@ pub fn settle(
 ) -> Result<Vec<Note>, OpenError> {
     let places = target.places();
     let mut notes = Vec::new();
-    for spec in specs {
+    for spec in &mut *specs {
         lower_frequency(facts, spec, &mut notes);
         lower_depth(facts, spec, &mut notes);
         Settling { kernel, facts, places: &places, target }.one(spec, &mut notes)?;
     }
+    notes.extend(stand_ins(specs));
     Ok(notes)
+}
+
+/// One line for each event that stands in for others.
+fn stand_ins(specs: &[EventSpec]) -> Vec<Note> {
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    for spec in specs {
+        let Some(asked) = &spec.fallback_from else { continue };
+        match found.iter_mut().find(|(name, _)| *name == spec.name) {
+            Some((_, for_these)) => for_these.push(asked),
+            None => found.push((&spec.name, vec![asked])),
+        }
+    }
+    let line = |(name, asked): (&str, Vec<&str>)| {
+        let plural = if asked.len() == 1 { "" } else { "s" };
+        let asked = asked.join(", ");
+        Note(format!("{asked}: this machine has no such hardware event{plural}; {name} is sampled instead"))
+    };
+    found.into_iter().map(line).collect()
+}
+
+/// Leaves out stand-ins that are equal to an event before them or stand for one that is: they would sample the same
+/// twice. A leader of others stays.
+pub(super) fn without_twins(specs: Vec<EventSpec>) -> Vec<EventSpec> {
+    let leads = |specs: &[EventSpec], index: usize| {
+        specs.iter().enumerate().any(|(other, spec)| other != index && spec.group == Some(index))
+    };
+    let mut kept: Vec<EventSpec> = Vec::new();
+    let mut places = Vec::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let is_twin = |other: &EventSpec| {
+            let stands_in = spec.fallback_from.is_some() || other.fallback_from.is_some();
+            stands_in && (&spec.name, &spec.attr) == (&other.name, &other.attr)
+        };
+        let twin = kept.iter().any(is_twin) && !leads(&specs, index);
+        places.push(kept.len());
+        if !twin {
+            kept.push(spec.clone());
+        }
+    }
+    if kept.len() == specs.len() {
+        return specs;
+    }
+    for spec in &mut kept {
+        spec.group = spec.group.and_then(|leader| places.get(leader).copied());
+    }
+    for index in 0..kept.len() {
+        // What is left of a group may be its leader alone.
+        if kept[index].group == Some(index) && !leads(&kept, index) {
+            kept[index].group = None;
+        }
+    }
+    kept
 }
 
 struct Settling<'a> {
@@ -63,9 +116,7 @@ impl Settling<'_> {
                         || self.no_lost_count(spec, notes)
                         || self.less_precise(spec)
                 }
-                libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP => {
-                    self.less_precise(spec) || self.clock_instead(spec, notes)
-                }
+                libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP => self.less_precise(spec) || self.clock_instead(spec),
                 _ => false,
             };
             if !bent {
@@ -120,7 +171,7 @@ impl Settling<'_> {
         let separator = if old.contains(':') || old.contains('/') { "" } else { ":" };
         spec.name = format!("{old}{separator}u");
         let level = self.facts.paranoid().map_or_else(String::new, |n| format!(" (kernel.perf_event_paranoid is {n})"));
-        notes.push(Note(format!("{old}: only user code is sampled, as {}, without CAP_PERFMON{level}", spec.name)));
+        push_once(notes, format!("{old}: only user code is sampled, as {}, without CAP_PERFMON{level}", spec.name));
         true
     }
 
@@ -150,7 +201,7 @@ impl Settling<'_> {
     }
 
     /// cpu-clock for a hardware event that this machine does not have.
-    fn clock_instead(&self, spec: &mut EventSpec, notes: &mut Vec<Note>) -> bool {
+    fn clock_instead(&self, spec: &mut EventSpec) -> bool {
         if spec.class != EventClass::Hardware {
             return false;
         }
@@ -165,7 +216,6 @@ impl Settling<'_> {
         spec.attr.set_precise_ip(0);
         spec.precise_max = false;
         spec.class = EventClass::Clock;
-        notes.push(Note(format!("{asked}: this machine has no such hardware event; {} is sampled instead", spec.name)));
         spec.fallback_from = Some(asked);
         true
     }

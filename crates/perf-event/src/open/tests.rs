@@ -123,6 +123,30 @@ fn a_hardware_event_that_is_not_there_becomes_cpu_clock() {
             ["cycles:ppu: this machine has no such hardware event; cpu-clock:u is sampled instead"]
         );
     }
+    // Several that come down to the same are one; another rate is another event.
+    let fake = Fake::new();
+    fake.rule(move |attr, _, _| (attr.kind != 1).then_some(libc::ENOENT));
+    let opened =
+        open_on(&fake, "cycles,instructions,page-faults,cache-misses/freq=9/,r1a8:u,cycles:u", &cpus()).unwrap();
+    let names: Vec<_> = opened.specs.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["cpu-clock", "page-faults", "cpu-clock", "cpu-clock:u"]);
+    assert_eq!(
+        notes(&opened),
+        [
+            "cycles, instructions, cache-misses/freq=9/: this machine has no such hardware events; cpu-clock is sampled \
+             instead",
+            "r1a8:u, cycles:u: this machine has no such hardware events; cpu-clock:u is sampled instead"
+        ]
+    );
+    for (list, groups) in [
+        ("{cycles,instructions}", vec![None]),
+        ("{cycles,instructions,page-faults},cpu-clock", vec![Some(0), Some(0)]),
+        ("cpu-clock,{cycles,page-faults}", vec![None, Some(1), Some(1)]),
+        ("cycles,instructions,{faults,cs}", vec![None, Some(1), Some(1)]),
+    ] {
+        let opened = open_on(&fake, list, &cpus()).unwrap();
+        assert_eq!(opened.specs.iter().map(|s| s.group).collect::<Vec<_>>(), groups, "{list}");
+    }
     // Only hardware is replaced.
     let fake = Fake::new();
     fake.rule(|attr, _, _| (attr.kind == 5).then_some(libc::ENOENT));
