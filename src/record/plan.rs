@@ -61,12 +61,12 @@ fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpe
         if !args.filters.is_empty() {
             return Err(usage("--filter: there is no tracepoint that it could filter"));
         }
-        return spec::parse("cycles", facts).map_err(|e| usage(e.to_string()));
+        return spec::parse("cycles", facts).map_err(not_parsed);
     }
     let mut events = Vec::new();
     for (index, list) in args.events.iter().enumerate() {
         let base = events.len();
-        let mut parsed = spec::parse(list, facts).map_err(|error| usage(format!("-e: {error}")))?;
+        let mut parsed = spec::parse(list, facts).map_err(not_parsed)?;
         // One filter is for all tracepoints, several are for the -e of the same place.
         let filter = if args.filters.len() == 1 { args.filters.first() } else { args.filters.get(index) };
         for event in &mut parsed {
@@ -83,6 +83,14 @@ fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpe
         n if n > 1 && n != args.events.len() => Err(usage("--filter: give one, or one for each -e")),
         _ if !filtered => Err(usage("--filter: there is no tracepoint that it could filter")),
         _ => Ok(events),
+fn not_parsed(error: spec::SpecError) -> anyhow::Error {
+    let text = format!("-e: {error}");
+    match error.kind {
+        spec::SpecErrorKind::NotPermitted => Problem::failed(text).hint("tracepoints need root").into(),
+        _ => usage(text),
+    }
+}
+
     }
 }
 

@@ -12,7 +12,7 @@ mod parser;
 mod terms;
 mod tracepoint;
 
-pub use error::SpecError;
+pub use error::{SpecError, SpecErrorKind};
 pub use names::{hardware_events, software_events};
 
 use afterimage_perf_data::{Attr, AttrFlags};

@@ -13,6 +13,18 @@ pub struct SpecError {
     pub what: String,
     /// What to try.
     pub hint: Option<String>,
+    /// What is the matter.
+    pub kind: SpecErrorKind,
+}
+
+/// What can be the matter with an event list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpecErrorKind {
+    /// It makes no sense, or names what this machine does not have.
+    NotUnderstood,
+    /// What it names may not be looked up: tracefs is root's.
+    NotPermitted,
 }
 
 impl SpecError {

@@ -3,7 +3,7 @@
 use afterimage_perf_data::Attr;
 
 use super::near::nearest;
-use super::{EventClass, EventSpec, SpecError, breakpoint, kind, modifier, names, terms, tracepoint};
+use super::{EventClass, EventSpec, SpecError, SpecErrorKind, breakpoint, kind, modifier, names, terms, tracepoint};
 use crate::facts::Facts;
 
 /// A part of the list that remembers its place.
@@ -53,7 +53,14 @@ impl<'a> Part<'a> {
     }
 
     pub(super) fn error(self, what: impl Into<String>) -> SpecError {
-        SpecError { list: self.list.to_owned(), at: self.at, len: self.text.len(), what: what.into(), hint: None }
+        SpecError {
+            list: self.list.to_owned(),
+            at: self.at,
+            len: self.text.len(),
+            what: what.into(),
+            hint: None,
+            kind: SpecErrorKind::NotUnderstood,
+        }
     }
 }
 

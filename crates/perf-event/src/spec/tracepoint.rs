@@ -6,7 +6,7 @@ use afterimage_perf_data::{Attr, SampleType};
 
 use super::near::nearest;
 use super::parser::Part;
-use super::{EventClass, EventSpec, SpecError, kind};
+use super::{EventClass, EventSpec, SpecError, SpecErrorKind, kind};
 use crate::config::Rate;
 use crate::facts::Facts;
 
@@ -43,7 +43,8 @@ fn spec(system: &str, name: &str, id: u64) -> EventSpec {
 fn refused(system: Part<'_>, name: Part<'_>, facts: &Facts, cause: &io::Error) -> SpecError {
     let whole = system.until(name);
     if cause.kind() == io::ErrorKind::PermissionDenied {
-        return whole.error("tracefs may not be read: tracepoints need root");
+        let error = whole.error("tracefs may not be read");
+        return SpecError { kind: SpecErrorKind::NotPermitted, ..error };
     }
     if cause.kind() != io::ErrorKind::NotFound {
         return whole.error(format!("tracefs cannot be read: {cause}"));
