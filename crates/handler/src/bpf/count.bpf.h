@@ -91,7 +91,10 @@ static __always_inline struct ai_chain *ai_arena_at(__u64 *arena, __u64 at)
  * for every way that leads to them and out of them.
  */
 
-/* Two lanes, so that a multiplication need not wait for the one before. The word behind an odd chain is zero. */
+/*
+ * Two lanes, so that a multiplication need not wait for the one before. The word behind an odd chain is zero, so the
+ * length goes in as well: the unwinder takes what it finds for a return address, and a chain may end in a zero.
+ */
 __noinline __u64 ai_hash_chain(const struct ai_chain *chain, __u64 nr, __u64 seed)
 {
 	__u64 a = seed, b = ~seed;
@@ -105,7 +108,7 @@ __noinline __u64 ai_hash_chain(const struct ai_chain *chain, __u64 nr, __u64 see
 		b = ai_mix(b, chain->word[i + 1]);
 	}
 	/* Not a ^ b, which would be the same for every empty chain. */
-	return ai_mix(ai_mix(a, 1), b);
+	return ai_mix(ai_mix(a, nr), b);
 }
 
 /* Zero if the chains are the same. */

@@ -363,6 +363,12 @@ impl Pages {
         }
     }
 
+    /// One of the pages.
+    pub(crate) fn page(&self, number: usize) -> *mut u8 {
+        assert!(number * 4096 < self.bytes);
+        self.at.wrapping_add(number * 4096)
+    }
+
     /// Lets the kernel fault the pages in, from a read into them.
     pub(crate) fn touch_by_kernel(&self) {
         let zero = std::fs::File::open("/dev/zero").unwrap();
