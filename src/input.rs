@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use afterimage_perf_data::{ErrorKind, FileReader, compressed};
+use afterimage_perf_data::{ErrorKind, FileReader, compressed, journal};
 use afterimage_profile::{ReplayStats, ResolveOptions};
 use afterimage_symbols::file::FileBytes;
 use anyhow::Context;
@@ -167,9 +167,7 @@ fn read_stream(mut from: impl Read) -> io::Result<Vec<u8>> {
 
 /// The journal beside a recording, where it is a file that can be one.
 fn read_journal(path: &Path) -> Option<Vec<u8>> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".journal");
-    let path = PathBuf::from(name);
+    let path = journal::path_of(path);
     // Somebody else may have put a pipe or a device there, which would block or never end.
     let meta = std::fs::metadata(&path).ok()?;
     if !meta.is_file() || meta.len() > LONGEST_JOURNAL {

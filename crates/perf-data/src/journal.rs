@@ -5,6 +5,7 @@
 //! the file does not hold, which a reader then takes for lost, and never the other way round.
 
 use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 use crate::bytes::{Cursor, Out};
 use crate::private::{Private, encode_counts, entry, pack, to_json, unpack};
@@ -14,6 +15,13 @@ use crate::{Endian, Error, ErrorKind, HandlerDesc, RecordingTally, Result};
 pub const MAGIC: [u8; 8] = *b"AFTERJRN";
 /// The version that this code writes.
 pub const VERSION: u32 = 1;
+
+/// Where the journal of a recording stands: `FILE.journal`.
+pub fn path_of(recording: &Path) -> PathBuf {
+    let mut name = recording.as_os_str().to_owned();
+    name.push(".journal");
+    name.into()
+}
 
 /// Appends entries to a journal. Each is one `write_all`; after one that failed the next takes its place, since nothing
 /// behind half an entry would be read.

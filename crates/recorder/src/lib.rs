@@ -21,7 +21,6 @@ mod tracing_data;
 mod wait;
 
 pub use error::RecordError;
-pub use output::journal_path;
 pub use plan::{Destination, Plan, Progress, Subject};
 pub use run::{Outcome, record};
 

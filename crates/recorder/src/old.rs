@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::journal_path;
+use afterimage_perf_data::journal;
 
 /// Recordings that made room for a new one.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Old {
     pub(crate) fn begun(&mut self) {
         // A name that stays behind is no reason to end a recording.
         if let Some(older) = self.older.take() {
-            let _ = fs::remove_file(journal_path(&older));
+            let _ = fs::remove_file(journal::path_of(&older));
             let _ = fs::remove_file(older);
         }
     }
@@ -65,8 +65,8 @@ impl Old {
 /// earlier namesake.
 fn move_both(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    match fs::rename(journal_path(from), journal_path(to)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => match fs::remove_file(journal_path(to)) {
+    match fs::rename(journal::path_of(from), journal::path_of(to)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match fs::remove_file(journal::path_of(to)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         },

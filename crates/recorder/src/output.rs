@@ -151,7 +151,7 @@ impl FileOutput {
         let file = create(path).map_err(fail)?;
         let regular = regular(&file);
         let parts = (|| {
-            let journal = regular.then(|| create(&journal_path(path))).transpose().map_err(fail)?;
+            let journal = regular.then(|| create(&journal::path_of(path))).transpose().map_err(fail)?;
             let formats = features.extra.iter().find(|e| e.bit == bit::TRACING_DATA).map(|e| e.data.as_slice());
             let writer = FileWriter::create_with_formats(file, events, formats).map_err(|e| written(path, e))?;
             let mut journal = journal.map(journal::Writer::create).transpose().map_err(|e| written(path, e))?;
@@ -190,18 +190,11 @@ impl FileOutput {
         let file = writer.finish(features, features.private.as_ref()).map_err(|e| written(&path, e))?;
         let bytes = file.metadata().map_or(0, |m| m.len());
         if let Some(own) = journal {
-            let (own, journal) = (own.into_inner(), journal_path(&path));
+            let (own, journal) = (own.into_inner(), journal::path_of(&path));
             remove_own(&own, &journal).map_err(|source| RecordError::Output { path: journal, source })?;
         }
         Ok(bytes)
     }
-}
-
-/// The journal of a recording.
-pub fn journal_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".journal");
-    PathBuf::from(name)
 }
 
 /// A file that is written to, with its journal where it has one.
@@ -236,7 +229,7 @@ fn is_sticky(folder: &Path) -> io::Result<bool> {
 /// Removes a recording that never began.
 fn take_away(path: &Path) {
     // There is nobody to tell but the user, who is about to hear of the cause.
-    let _ = fs::remove_file(journal_path(path));
+    let _ = fs::remove_file(journal::path_of(path));
     let _ = fs::remove_file(path);
 }
 
