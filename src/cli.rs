@@ -261,6 +261,9 @@ mod tests {
     #[test]
     fn what_is_not_built_says_so() {
         for (words, says) in [
+            ("record --off-cpu -- true", "record --off-cpu: not supported yet"),
+            ("record -a -b", "record --branch-any: not supported yet"),
+            ("record --switch-output=1s -a", "record --switch-output: not supported yet"),
             ("report --tui", "report --tui: not supported yet"),
             ("report -C 1 -i x", "report --cpu: not supported yet"),
             ("script --time 10,20", "script --time: not supported yet"),

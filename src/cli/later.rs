@@ -1,4 +1,4 @@
-//! Options that perf has and that are not built: the answer is always `not supported yet`, exit 2.
+//! Options that perf has, or that are planned, and that are not built: the answer is always `not supported yet`, exit 2.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -17,6 +17,74 @@ const fn long(long: &'static str) -> Later {
 const fn both(long: &'static str, short: char) -> Later {
     Later { long, short: Some(short) }
 }
+
+const RECORD: &[Later] = &[
+    long("affinity"),
+    long("aio"),
+    long("all-cgroups"),
+    long("all-kernel"),
+    long("all-user"),
+    long("audit"),
+    long("aux-sample"),
+    both("branch-any", 'b'),
+    both("branch-filter", 'j'),
+    long("buildid-all"),
+    long("buildid-mmap"),
+    both("cgroup", 'G'),
+    both("clockid", 'k'),
+    long("code-page-size"),
+    both("compression-level", 'z'),
+    long("control"),
+    both("data", 'd'),
+    long("data-page-size"),
+    long("debuginfod"),
+    long("dry-run"),
+    long("exclude-perf"),
+    long("group"),
+    both("intr-regs", 'I'),
+    long("kcore"),
+    long("kernel-callchains"),
+    long("max-size"),
+    long("mmap-flush"),
+    long("namespaces"),
+    long("no-bpf-event"),
+    long("no-buffering"),
+    both("no-buildid", 'B'),
+    both("no-buildid-cache", 'N'),
+    both("no-samples", 'n'),
+    long("num-thread-synthesize"),
+    long("off-cpu"),
+    long("overwrite"),
+    long("per-thread"),
+    both("period", 'P'),
+    long("phys-data"),
+    long("proc-map-timeout"),
+    both("raw-samples", 'R'),
+    both("realtime", 'r'),
+    long("running-time"),
+    long("sample-cpu"),
+    long("sample-identifier"),
+    both("snapshot", 'S'),
+    both("stat", 's'),
+    long("strict-freq"),
+    long("switch-events"),
+    long("switch-max-files"),
+    long("switch-output"),
+    long("switch-output-event"),
+    long("synth"),
+    long("tail-synthesize"),
+    long("threads"),
+    both("timestamp", 'T'),
+    long("timestamp-boundary"),
+    long("timestamp-filename"),
+    long("transaction"),
+    both("uid", 'u'),
+    long("user-callchains"),
+    long("user-regs"),
+    long("vmlinux"),
+    both("weight", 'W'),
+    long("where"),
+];
 
 const REPORT: &[Later] = &[
     both("branch-stack", 'b'),
@@ -128,6 +196,7 @@ const SCRIPT: &[Later] = &[
 
 fn table(subcommand: &str) -> &'static [Later] {
     match subcommand {
+        "record" => RECORD,
         "report" => REPORT,
         "script" => SCRIPT,
         _ => &[],
@@ -136,7 +205,7 @@ fn table(subcommand: &str) -> &'static [Later] {
 
 /// Adds the options, hidden, to the subcommands that perf has them for.
 pub(super) fn add(mut command: Command) -> Command {
-    for subcommand in ["report", "script"] {
+    for subcommand in ["record", "report", "script"] {
         command = command.mut_subcommand(subcommand, |c| c.args(table(subcommand).iter().map(arg)));
     }
     command

@@ -60,44 +60,7 @@ pub(crate) struct RecordArgs {
     /// With emit or count: let the ordinary sample through too
     #[arg(long = "chain", requires = "handler")]
     pub(crate) chain: bool,
-    #[command(flatten)]
-    pub(crate) later: Later,
     /// The command to run and record
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
-}
-
-/// Options of perf, or of a later stage, that are understood and not built.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Later {
-    #[arg(short = 'u', long = "uid", hide = true, value_name = "USER")]
-    uid: Option<OsString>,
-    #[arg(short = 'G', long = "cgroup", hide = true, value_name = "NAME", action = ArgAction::Append)]
-    cgroup: Vec<OsString>,
-    #[arg(short = 'z', long = "compression-level", hide = true, num_args = 0..=1, require_equals = true)]
-    compression: Option<Option<OsString>>,
-    #[arg(short = 'd', long = "data", hide = true)]
-    data: bool,
-    #[arg(long = "where", hide = true, value_name = "EXPR")]
-    gate: Option<OsString>,
-    #[arg(long = "audit", hide = true)]
-    audit: bool,
-    #[arg(long = "off-cpu", hide = true, num_args = 0..=1, require_equals = true)]
-    off_cpu: Option<Option<OsString>>,
-}
-
-impl Later {
-    /// The first option that was given and is not built.
-    pub(crate) fn first(&self) -> Option<&'static str> {
-        let given = [
-            (self.uid.is_some(), "-u"),
-            (!self.cgroup.is_empty(), "-G"),
-            (self.compression.is_some(), "-z"),
-            (self.data, "-d"),
-            (self.gate.is_some(), "--where"),
-            (self.audit, "--audit"),
-            (self.off_cpu.is_some(), "--off-cpu"),
-        ];
-        given.into_iter().find_map(|(given, name)| given.then_some(name))
-    }
 }

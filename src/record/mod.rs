@@ -24,10 +24,12 @@ use status::StatusLine;
 
 /// Records until the command ends, the duration is over or a signal comes.
 pub(crate) fn run(args: &RecordArgs, say: &Say) -> anyhow::Result<Exit> {
-    let plan = plan::plan(args, &Facts::system())?;
+    let mut overridden = Vec::new();
+    let plan = plan::plan(args, &Facts::system(), &mut overridden)?;
     if plan.destination == Destination::Pipe && std::io::stdout().is_terminal() {
         return Err(Problem::usage("-o -: stdout is a terminal").hint("pipe it into a reader, or name a file").into());
     }
+    overridden.iter().for_each(|line| say.warn(line));
     let stop = on_signals()?;
     let mut watcher = Watcher { say, line: StatusLine::new(say.is_quiet()) };
     let outcome = record(&plan, &stop, &mut watcher);

@@ -18,17 +18,14 @@ const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// Data pages of a ring unless told otherwise: 512 KiB.
 const PAGES: usize = 128;
 
-/// Turns the options into a plan.
-pub(crate) fn plan(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Plan> {
-    if let Some(option) = args.later.first() {
-        return Err(not_yet(option));
-    }
+/// Turns the options into a plan. What of them does not count is appended to `overridden`, a line each.
+pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String>) -> anyhow::Result<Plan> {
     let handler = args.handler.as_deref().map(handler).transpose()?;
     let events = events(args, facts)?;
     Ok(Plan {
         events,
         rate: rate(args, facts)?,
-        subject: subject(args)?,
+        subject: subject(args, overridden)?,
         command: args.command.clone(),
         inherit: !args.no_inherit,
         callchain: callchain(args)?,
@@ -83,14 +80,14 @@ fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpe
         n if n > 1 && n != args.events.len() => Err(usage("--filter: give one, or one for each -e")),
         _ if !filtered => Err(usage("--filter: there is no tracepoint that it could filter")),
         _ => Ok(events),
+    }
+}
+
 fn not_parsed(error: spec::SpecError) -> anyhow::Error {
     let text = format!("-e: {error}");
     match error.kind {
         spec::SpecErrorKind::NotPermitted => Problem::failed(text).hint("tracepoints need root").into(),
         _ => usage(text),
-    }
-}
-
     }
 }
 
@@ -119,18 +116,21 @@ fn rate(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Option<Rate>> {
     }
 }
 
-fn subject(args: &RecordArgs) -> anyhow::Result<Subject> {
-    let given = [args.all_cpus || args.cpus.is_some(), args.pids.is_some(), args.tids.is_some()];
-    if given.iter().filter(|g| **g).count() > 1 {
-        return Err(usage("-a or -C, -p and -t exclude each other"));
+/// As in perf, `-p` comes before `-t`, and both before CPUs.
+fn subject(args: &RecordArgs, overridden: &mut Vec<String>) -> anyhow::Result<Subject> {
+    let given = [("-p", args.pids.is_some()), ("-t", args.tids.is_some())];
+    let given = given.into_iter().chain([("-a", args.all_cpus), ("-C", args.cpus.is_some())]);
+    let given: Vec<&str> = given.filter_map(|(name, given)| given.then_some(name)).collect();
+    if let [first @ ("-p" | "-t"), rest @ ..] = given.as_slice() {
+        overridden.extend(rest.iter().map(|option| format!("{option} does not count: {first} says what is recorded")));
     }
     Ok(match (&args.cpus, &args.pids, &args.tids) {
+        (_, Some(list), _) => Subject::Processes(ids("-p", list)?),
+        (_, _, Some(list)) => Subject::Threads(ids("-t", list)?),
         (Some(list), _, _) => {
             let cpus = parse_cpu_list(list).filter(|cpus| !cpus.is_empty());
             Subject::Cpus(cpus.ok_or_else(|| usage(format!("-C {list}: not a list of CPUs such as 0,2-3")))?)
         }
-        (_, Some(list), _) => Subject::Processes(ids("-p", list)?),
-        (_, _, Some(list)) => Subject::Threads(ids("-t", list)?),
         _ if args.all_cpus || args.command.is_empty() => Subject::AllCpus,
         _ => Subject::Command,
     })
