@@ -6,6 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
+use afterimage_perf_data::FileReader;
+use afterimage_perf_data::record::{kind, misc};
 use afterimage_testkit::{Need, has};
 use rustix::process::Signal;
 
@@ -145,11 +147,12 @@ fn a_time_limit_and_the_end_of_all_targets() {
 fn what_cannot_be_is_a_matter_of_usage() {
     let folder = folder();
     let path = file(&folder, "a.data");
-    let refused: [(&[&str], &str); 9] = [
-        (&["-z", "--", "true"], "-z: not supported yet"),
+    let refused: [(&[&str], &str); 10] = [
+        (&["-z", "--", "true"], "--compression-level: not supported yet"),
+        (&["--per-thread", "--", "true"], "--per-thread: not supported yet"),
         (&["--where", "pid == 1", "--", "true"], "--where: not supported yet"),
         (&["--filter", "x", "--", "true"], "--filter: there is no tracepoint"),
-        (&["-u", "nobody"], "-u: not supported yet"),
+        (&["-u", "nobody"], "--uid: not supported yet"),
         (&["--call-graph", "dwarf", "--", "true"], "not supported yet"),
         (&["-e", "cpu-clok", "--", "true"], "cpu-clock"),
         (&["-e", "", "--", "true"], "-e"),
@@ -165,4 +168,58 @@ fn what_cannot_be_is_a_matter_of_usage() {
     let output = run(&["record", "-o", "-", "--handler", "count", "--", "true"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{}", stderr(&output));
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
+/// Sampling begins late, the sideband from the beginning: rings much smaller than what it tells meanwhile lose nothing.
+#[test]
+fn nothing_is_lost_while_sampling_waits() {
+    if !has("nothing_is_lost_while_sampling_waits", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    // Each of the commands tells of a kilobyte at least: names, maps, its begin and end.
+    let script = "i=0; while [ $i -lt 3000 ]; do /bin/true; i=$((i+1)); done";
+    let output = record(&path, &["-a", "-D", "600000", "-F", "99", "--", "sh", "-c", script]);
+    // The command ends long before the delay does, and the recording with it.
+    let said = stderr(&output);
+    println!("{said}");
+    assert!(!said.contains("were lost"), "{said}");
+    tally(&path);
+    let bytes = fs::read(&path).unwrap();
+    let reader = FileReader::open(&bytes).unwrap();
+    let execs = reader.records().filter(|record| {
+        let record = record.as_ref().unwrap();
+        record.header.kind == kind::COMM && record.header.misc & misc::COMM_EXEC != 0
+    });
+    assert!(execs.count() >= 3000);
+}
+
+#[test]
+fn a_delay_ends_and_sampling_begins() {
+    if !has("a_delay_ends_and_sampling_begins", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    record(&path, &["-a", "-D", "300", "--duration", "0.5", "-F", "997"]);
+    assert!(tally(&path).total().ring.delivered > 0);
+}
+
+#[test]
+fn processes_come_before_cpus() {
+    if !has("processes_come_before_cpus", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let path = file(&folder, "a.data");
+    let own = std::process::id().to_string();
+    for (words, options) in [(&["-a"][..], "-a does not count: -p"), (&["-C", "0", "-t", "1"], "-C does not count: -p")]
+    {
+        let output = record(&path, &[words, &["-p", &own, "--", "true"]].concat());
+        assert!(stderr(&output).contains(options), "{}", stderr(&output));
+    }
 }

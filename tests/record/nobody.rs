@@ -49,8 +49,13 @@ fn place() -> Place {
 
 impl Place {
     fn record(&self, words: &[&str]) -> Output {
+        self.record_with(&["--inh-caps=-all", "--bounding-set=-all"], words)
+    }
+
+    fn record_with(&self, caps: &[&str], words: &[&str]) -> Output {
         Command::new("setpriv")
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .args(caps)
             .args([word(&self.command), "record", "-o", "a.data"])
             .args(words)
             .current_dir(&self.own)
@@ -116,4 +121,52 @@ fn nobody_is_told_which_capability_is_missing() {
         assert!(lines[1].contains("setcap") && lines[1].contains(word(&place.command)), "{words:?}: {said}");
         assert!(place.is_empty(), "{words:?} left something behind");
     }
+}
+
+/// One line and its hint, whatever else would have been said.
+fn assert_refused(output: &Output, code: i32, says: &[&str]) {
+    let said = stderr(output);
+    println!("{said}");
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    says.iter().for_each(|part| assert!(said.contains(part), "{said}"));
+}
+
+#[test]
+fn nobody_may_not_read_tracefs() {
+    if !has("nobody_may_not_read_tracefs", &[&NEEDS[..], &[Need::Tracefs]].concat()) {
+        return;
+    }
+    let _turn = alone();
+    let (_paranoid, place) = (Paranoid::two(), place());
+    let output = place.record(&["-e", "sched:sched_switch", "--", "true"]);
+    assert_refused(&output, 1, &["tracefs may not be read", "hint: tracepoints need root"]);
+    assert!(place.is_empty());
+}
+
+#[test]
+fn nobody_hears_of_a_folder_that_is_not_writable_first() {
+    if !has("nobody_hears_of_a_folder_that_is_not_writable_first", &NEEDS) {
+        return;
+    }
+    let _turn = alone();
+    let (_paranoid, place) = (Paranoid::two(), place());
+    fs::set_permissions(&place.own, fs::Permissions::from_mode(0o555)).unwrap();
+    assert_refused(&place.record(&["--", "true"]), 1, &["a.data: Permission denied", "-o"]);
+}
+
+#[test]
+fn maps_that_may_not_be_read_are_told() {
+    if !has("maps_that_may_not_be_read_are_told", &NEEDS) {
+        return;
+    }
+    let _turn = alone();
+    let (_paranoid, place) = (Paranoid::two(), place());
+    let output =
+        place.record_with(&["--inh-caps=-all,+perfmon", "--ambient-caps=-all,+perfmon"], &["-a", "--", "true"]);
+    let said = stderr(&output);
+    println!("{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let told = said.lines().filter(|line| line.contains("without CAP_SYS_PTRACE the maps of"));
+    assert_eq!(told.count(), 1, "{said}");
 }

@@ -60,21 +60,28 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let target = target(plan, &facts, child.as_ref())?;
     let mut notes = Vec::new();
     let mut session = Session::open(&kernel, &facts, plan, &target, &mut notes)?;
-    notes.iter().for_each(|note| observer.note(note));
     let mut live = Live::begin(plan, &facts, &session)?;
-    let begun = live.scan(&target, &mut session).and_then(|()| start(plan, &session, &mut child, stop));
+    // Only now: what else would be said before an error does not matter any more.
+    notes.iter().for_each(|note| observer.note(note));
+    let mut waiter = Waiter::new(child.as_ref(), &target);
+    let begun = live.scan(&target, &mut session, observer).and_then(|()| start(plan, &session, &mut child));
+    let begun = begun.and_then(|()| live.delay(plan, &mut session, &mut waiter, &mut child, stop));
     if let Err(error) = begun {
         live.output.discard();
         return Err(error);
     }
     live.output.begun();
-    let mut waiter = Waiter::new(child.as_ref(), &target);
     let ended = live.follow(plan, &mut session, &mut waiter, &mut child, stop, observer);
-    if let (Err(_), Some(child)) = (&ended, &mut child) {
-        // Nobody would wait for the command: it ends with us. One that has ended already is no second failure.
+    end_with_us(&ended, &mut child);
+    live.end(session, ended?)
+}
+
+/// After an error nobody would wait for the command: it ends with us.
+fn end_with_us<T>(outcome: &Result<T, RecordError>, child: &mut Option<Child>) {
+    if let (Err(_), Some(child)) = (outcome, child) {
+        // One that has ended already is no second failure.
         let _ = child.signal(rustix::process::Signal::TERM);
     }
-    live.end(session, ended?)
 }
 
 /// What a command prints must not stand among the records of a stream.
@@ -131,8 +138,8 @@ fn target(plan: &Plan, facts: &Facts, child: Option<&Child>) -> Result<Target, R
     })
 }
 
-/// Starts sampling and the command, in the order that the target wants.
-fn start(plan: &Plan, session: &Session, child: &mut Option<Child>, stop: &AtomicBool) -> Result<(), RecordError> {
+/// Starts sampling and the command, in the order that the target wants. With a delay sampling starts after it.
+fn start(plan: &Plan, session: &Session, child: &mut Option<Child>) -> Result<(), RecordError> {
     let by_exec = plan.subject == Subject::Command && plan.delay.is_none();
     if !by_exec && plan.delay.is_none() {
         session.enable()?;
@@ -141,13 +148,6 @@ fn start(plan: &Plan, session: &Session, child: &mut Option<Child>, stop: &Atomi
     }
     if let Some(child) = child {
         child.start()?;
-    }
-    if let Some(delay) = plan.delay {
-        let until = Instant::now() + delay;
-        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(10).min(until.saturating_duration_since(Instant::now())));
-        }
-        session.enable()?;
     }
     Ok(())
 }
@@ -159,7 +159,6 @@ struct Live {
     features: Features,
     handlers: Vec<afterimage_perf_data::HandlerDesc>,
     sideband: Layout,
-    started: Instant,
 }
 
 impl Live {
@@ -169,11 +168,11 @@ impl Live {
         let output = Output::create(&plan.destination, &events, &features, &handlers)?;
         let sideband = Layout::new(session.sideband.attr(), Endian::NATIVE);
         let passes = Passes::new(events, sideband, count_targets);
-        Ok(Live { output, passes, features, handlers, sideband, started: Instant::now() })
+        Ok(Live { output, passes, features, handlers, sideband })
     }
 
     /// Writes what was there before: kernel, programs, processes.
-    fn scan(&mut self, target: &Target, session: &mut Session) -> Result<(), RecordError> {
+    fn scan(&mut self, target: &Target, session: &mut Session, observer: &mut dyn Observer) -> Result<(), RecordError> {
         let mut records = Vec::new();
         let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         synth::kernel::append(&self.sideband, KernelText::find(&kallsyms), &mut records)?;
@@ -188,6 +187,12 @@ impl Live {
             Target::Tasks { tids, .. } => scanner.these(&self.sideband, &procfs::processes_of(tids), &mut records)?,
             Target::Command { pid, .. } => scanner.these(&self.sideband, &[*pid], &mut records)?,
         };
+        if scanner.refused() > 0 {
+            let n = scanner.refused();
+            observer.note(&format!(
+                "without CAP_SYS_PTRACE the maps of {n} processes cannot be read: their code has no names"
+            ));
+        }
         let mut rest = records.as_slice();
         while let Some((record, tail)) = split_record(rest) {
             self.passes.files.learn(record);
@@ -195,6 +200,35 @@ impl Live {
         }
         self.output.records(&records)?;
         self.output.end_of_scan(&tallies::so_far(session))
+    }
+
+    /// Passes while sampling waits for its start, for the sideband tells of everything from the beginning; then the start.
+    /// It comes at once when the command or all targets have ended, or `stop` is set.
+    fn delay(
+        &mut self,
+        plan: &Plan,
+        session: &mut Session,
+        waiter: &mut Waiter,
+        child: &mut Option<Child>,
+        stop: &AtomicBool,
+    ) -> Result<(), RecordError> {
+        let Some(delay) = plan.delay else { return Ok(()) };
+        let begun = Instant::now();
+        let mut passes = || loop {
+            let left = delay.saturating_sub(begun.elapsed());
+            let over = waiter.wait(session, Some(left), stop).map_err(RecordError::system("poll"))?;
+            let ended = match child.as_mut() {
+                Some(child) => child.try_wait().map_err(RecordError::system("wait for the command"))?,
+                None => None,
+            };
+            if over || ended.is_some() || delay <= begun.elapsed() || stop.load(Ordering::Relaxed) {
+                return session.enable();
+            }
+            self.passes.run(session, &mut self.output)?;
+        };
+        let started = passes();
+        end_with_us(&started, child);
+        started
     }
 
     /// Passes until something ends the recording; then sampling is stopped and the last pass is made.
@@ -207,10 +241,10 @@ impl Live {
         stop: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Option<Ended>, RecordError> {
-        self.started = Instant::now();
+        let started = Instant::now();
         let mut ended = None;
         loop {
-            let left = plan.duration.map(|d| d.saturating_sub(self.started.elapsed()));
+            let left = plan.duration.map(|d| d.saturating_sub(started.elapsed()));
             let over = waiter.wait(session, left, stop).map_err(RecordError::system("poll"))?;
             if let Some(child) = child.as_mut() {
                 ended = child.try_wait().map_err(RecordError::system("wait for the command"))?;
@@ -220,21 +254,21 @@ impl Live {
                 break;
             }
             self.passes.run(session, &mut self.output)?;
-            observer.progress(&self.progress(session));
+            observer.progress(&self.progress(session, started));
         }
         session.disable()?;
         if let (Some(child), None) = (child.as_mut(), ended) {
             ended = end_child(child, stop)?;
         }
         self.passes.run(session, &mut self.output)?;
-        observer.progress(&self.progress(session));
+        observer.progress(&self.progress(session, started));
         Ok(ended)
     }
 
-    fn progress(&self, session: &Session) -> Progress {
+    fn progress(&self, session: &Session, started: Instant) -> Progress {
         let total = tallies::so_far(session).total();
         Progress {
-            elapsed: self.started.elapsed(),
+            elapsed: started.elapsed(),
             samples: total.handled.unwrap_or(total.chained),
             lost: total.ring.lost + total.handler_ring.lost + total.map.lost.total(),
             bytes: self.output.bytes(),

@@ -16,12 +16,18 @@ const ANONYMOUS: &[u8] = b"//anon";
 pub(crate) struct Scanner {
     proc: PathBuf,
     build_ids: HashMap<((u32, u32), u64), Option<BuildId>>,
+    refused: usize,
 }
 
 impl Scanner {
     /// A scanner of the given procfs, usually `/proc`.
     pub(crate) fn new(proc: &Path) -> Scanner {
-        Scanner { proc: proc.to_owned(), build_ids: HashMap::new() }
+        Scanner { proc: proc.to_owned(), build_ids: HashMap::new(), refused: 0 }
+    }
+
+    /// Processes whose maps may not be read.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused
     }
 
     /// Appends the records of every process.
@@ -41,6 +47,7 @@ impl Scanner {
         for &pid in pids {
             // One that ended while it was read has nothing to say.
             if let Some(process) = procfs::process(&self.proc, pid) {
+                self.refused += usize::from(process.refused);
                 self.append(layout, &process, out)?;
             }
         }

@@ -46,6 +46,8 @@ pub(crate) struct Process {
     pub(crate) threads: Vec<Thread>,
     /// Executable mappings.
     pub(crate) mappings: Vec<Mapping>,
+    /// The mappings may not be read: the process is somebody else's.
+    pub(crate) refused: bool,
 }
 
 /// PROT_EXEC of mmap(2).
@@ -81,9 +83,11 @@ pub(crate) fn process(proc: &Path, pid: u32) -> Option<Process> {
         return None;
     }
     // A kernel thread has an empty table; a process of somebody else may refuse it.
-    let maps = fs::read(dir.join("maps")).unwrap_or_default();
+    let maps = fs::read(dir.join("maps"));
+    let refused = maps.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
+    let maps = maps.unwrap_or_default();
     let mappings = maps.split(|&b| b == b'\n').filter_map(mapping).filter(|m| m.prot & PROT_EXEC != 0).collect();
-    Some(Process { pid, ppid, threads, mappings })
+    Some(Process { pid, ppid, threads, mappings, refused })
 }
 
 /// The parent in a `/proc/PID/stat` line; the name in it may hold spaces and brackets.
