@@ -23,8 +23,8 @@ impl Kind {
     /// As it stands in a sentence about a guest.
     pub(crate) fn sentence(self) -> &'static str {
         match self {
-            Kind::Panic => "its kernel panicked",
-            Kind::Oops => "its kernel had an oops",
+            Kind::Panic => "panic: the kernel gave up",
+            Kind::Oops => "oops: the kernel made a mistake",
             Kind::SoftLockup => "soft lock-up: a CPU ran kernel code without a break",
             Kind::HardLockup => "hard lock-up: a CPU ran with interrupts off for too long",
             Kind::RcuStall => "RCU stall: a CPU or task held up the kernel for too long",

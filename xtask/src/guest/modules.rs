@@ -18,16 +18,11 @@ pub(crate) fn build(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>> {
     }
     let tree = headers.join("usr/src").join(format!("linux-headers-{}", kernel.name));
     point_at(&headers, &tree.join("Makefile"))?;
-    let output = Command::new("make")
-        .arg("-s")
-        .arg("-C")
-        .arg(&tree)
-        .arg(format!("M={}", place.display()))
-        .arg("modules")
-        .env_remove("MAKEFLAGS")
-        .stdin(Stdio::null())
-        .output()
-        .context("make")?;
+    let mut make = Command::new("make");
+    make.arg("-s").arg("-C").arg(&tree).arg(format!("M={}", place.display())).arg("modules");
+    // Type information for modules would take pahole, and nobody looks at it.
+    make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=").env_remove("MAKEFLAGS").stdin(Stdio::null());
+    let output = make.output().context("make")?;
     if !output.status.success() {
         // So that the next try does not take old modules for current ones.
         let _ = fs::remove_dir_all(&place);

@@ -121,7 +121,7 @@ fn prepare(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &Options) -> R
         pack.same(test)?;
     }
     pack.same_folder(&site.workloads)?;
-    let mut plan = Plan { environment: environment(kernel), runs, shell: options.shell, ..Plan::default() };
+    let mut plan = Plan { environment: environment(), runs, shell: options.shell, ..Plan::default() };
     for (name, bytes) in kernel.closure(&MODULES)? {
         let path = format!("/lib/modules/{name}.ko");
         pack.bytes(&path, &bytes)?;
@@ -139,12 +139,9 @@ fn prepare(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &Options) -> R
     Ok(Machine { image, initramfs, disk, log: out.join("kernel.log"), limit: options.limit() })
 }
 
-/// What every program in a guest finds in its environment.
-fn environment(kernel: &Kernel) -> Vec<(String, String)> {
-    let mut numbers = kernel.name.split('.');
-    let series = [numbers.next(), numbers.next()].map(Option::unwrap_or_default).join(".");
+/// What every program in a guest finds in its environment, beside the kernel's version in `AFTERIMAGE_GUEST`.
+fn environment() -> Vec<(String, String)> {
     let all = [
-        ("AFTERIMAGE_GUEST", series.as_str()),
         ("AFTERIMAGE_SKIPS", "/out/skips"),
         ("AFTERIMAGE_RAN", "/out/ran"),
         ("AFTERIMAGE_OUT", "/out"),

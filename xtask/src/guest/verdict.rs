@@ -91,7 +91,7 @@ impl fmt::Display for Fault {
             Fault::GuestHang(limit, run) => {
                 write!(f, "guest hang: it did not end in {} s ({}) and was killed", limit.as_secs(), during(run))
             }
-            Fault::EndedOtherwise(how) => write!(f, "the guest ended without carrying out its plan: {how}"),
+            Fault::EndedOtherwise(how) => write!(f, "ended otherwise: the guest did not carry out its plan: {how}"),
             Fault::NothingRan => f.write_str("nothing ran: no test has such a name"),
         }
     }

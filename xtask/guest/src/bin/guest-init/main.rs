@@ -48,10 +48,11 @@ fn main() -> ExitCode {
 }
 
 fn work(wire: &mut Wire) -> Result<(), Box<dyn std::error::Error>> {
-    let plan = Plan::decode(&fs::read_to_string(plan::PATH).map_err(|e| format!("{}: {e}", plan::PATH))?)?;
+    let mut plan = Plan::decode(&fs::read_to_string(plan::PATH).map_err(|e| format!("{}: {e}", plan::PATH))?)?;
     for module in &plan.modules {
         system::load_module(module).map_err(|e| format!("{module}: {e}"))?;
     }
+    plan.environment.push(("AFTERIMAGE_GUEST".into(), series(&system::release())));
     fs::create_dir_all(OUT)?;
     if plan.shell {
         run::shell(&plan)?;
@@ -65,6 +66,11 @@ fn work(wire: &mut Wire) -> Result<(), Box<dyn std::error::Error>> {
     let written = out::write(OUT, out::DISK)?;
     wire.send(&Message::Finished(written));
     Ok(())
+}
+
+/// Major and minor version of a release.
+fn series(release: &str) -> String {
+    release.split(['.', '-', '+']).take(2).collect::<Vec<_>>().join(".")
 }
 
 /// The serial line to the host.
@@ -88,6 +94,20 @@ impl Wire {
         if let Some(port) = &mut self.port {
             let _ = port.write_all(&bytes);
             system::drain(port);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::series;
+
+    #[test]
+    fn a_series_is_major_and_minor() {
+        for (release, expected) in
+            [("6.12.117+deb12-cloud-amd64", "6.12"), ("6.1.0-57-cloud-amd64", "6.1"), ("7.0-rc1", "7.0")]
+        {
+            assert_eq!(series(release), expected);
         }
     }
 }
