@@ -12,8 +12,8 @@ use crate::load::pace::{now, thread_cpu};
 
 const KIND: &str = "busy";
 const MS: u64 = 1_000_000;
-/// Steps between two looks at the clock, so that the looks are no part of the profile.
-const CHUNK: u32 = 50_000;
+/// Nanoseconds of work between two looks at the clock, at least: the looks shall be no part of the profile.
+const LOOK: u64 = 200_000;
 
 /// Uses `seconds` of CPU time in each of `processes` processes, the first of them this one.
 pub(crate) fn run(seconds: f64, processes: u32, log: &mut Log) -> Result<()> {
@@ -86,16 +86,17 @@ extern "C" fn busy_level(depth: u32) -> u64 {
 #[inline(always)]
 fn work_for(ns: u64) -> u64 {
     let start = thread_cpu();
-    let mut value = start;
-    loop {
-        for _ in 0..CHUNK {
+    let (mut value, mut took, mut steps) = (start, 0, 1000u32);
+    while took < ns {
+        for _ in 0..steps {
             // A chain of multiplications: no memory, no calls, and nothing that a compiler can shorten.
             value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         }
         black_box(value);
-        let took = thread_cpu() - start;
-        if took >= ns {
-            return took;
+        let before = std::mem::replace(&mut took, thread_cpu() - start);
+        if took - before < LOOK {
+            steps = steps.saturating_mul(2);
         }
     }
+    took
 }

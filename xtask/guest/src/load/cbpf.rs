@@ -12,8 +12,9 @@ use crate::load::pace::{Life, now, thread_cpu};
 use crate::load::sys;
 
 const KIND: &str = "cbpf";
-/// As many instructions as a filter may have (BPF_MAXINSNS).
-const LONGEST: usize = 4096;
+/// Instructions of a filter that samples shall land in: at 8 bytes each, as many as a socket may keep where
+/// net.core.optmem_max is 20 KiB, its default before Linux 6.7.
+const LONG: usize = 2000;
 /// Instruction codes of linux/bpf_common.h: load a constant, add one, return one.
 const LOAD: u16 = 0x00;
 const ADD: u16 = 0x04;
@@ -35,9 +36,9 @@ pub(crate) fn run(common: &Common, log: &mut Log) -> Result<()> {
     Ok(())
 }
 
-/// One filter of full length that drops every packet, and packets for it.
+/// One long filter that drops every packet, and packets for it.
 fn hot(common: &Common, sender: &UnixDatagram, receiver: &UnixDatagram, log: &mut Log) -> Result<()> {
-    let mut filter = filter(common.first, LONGEST, 0);
+    let mut filter = filter(common.first, LONG, 0);
     let object = Object::new(KIND, common.first, now());
     attach(receiver, &mut filter)?;
     let (end, start, mut packets) = (now() + common.hot_ns(), thread_cpu(), 0u64);
@@ -51,8 +52,8 @@ fn hot(common: &Common, sender: &UnixDatagram, receiver: &UnixDatagram, log: &mu
 
 fn attach(socket: &UnixDatagram, filter: &mut [sock_filter]) -> Result<()> {
     sys::set_filter(socket, Some(filter)).map_err(|e| match e.kind() {
-        // The kernel's words for a full budget of native code.
-        ErrorKind::OutOfMemory => Error::failed("attach a classic filter (net.core.bpf_jit_limit, optmem_max)", e),
+        // What the socket may keep, or the budget of native code, is used up.
+        ErrorKind::OutOfMemory => Error::failed("attach a classic filter (net.core.optmem_max or bpf_jit_limit)", e),
         _ => Error::failed("attach a classic filter", e),
     })
 }

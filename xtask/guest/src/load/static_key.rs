@@ -1,8 +1,9 @@
 //! Static keys of the kernel switched from user space. Each switch patches every branch that asks for the key.
 //!
 //! - A software event of perf that is open holds its key in `perf_swevent_enabled[]` (kernel/events/core.c); the
-//!   branches are where such events happen: page faults in the fault handler, context switches in the scheduler. The
-//!   key changes when the first event of that kind opens and when the last one closes, in the call itself.
+//!   branches are where such events happen: page faults in the fault handler, context switches in the scheduler. The key
+//!   changes when the first event of that kind opens and when the last one closes, in the call itself. Events that x86
+//!   does not have, such as emulation faults, have no branch.
 //! - `kernel.sched_schedstats` is the key `sched_schedstats` (kernel/sched/core.c), asked all over the scheduler.
 
 use std::fs;
@@ -30,8 +31,6 @@ pub(crate) enum Key {
     ContextSwitches,
     /// The event cpu-migrations.
     CpuMigrations,
-    /// The event emulation-faults.
-    EmulationFaults,
     /// The statistics of the scheduler.
     Schedstats,
 }
@@ -43,7 +42,6 @@ impl Key {
             Key::PageFaults => Some(2),
             Key::ContextSwitches => Some(3),
             Key::CpuMigrations => Some(4),
-            Key::EmulationFaults => Some(8),
             Key::Schedstats => None,
         }
     }

@@ -11,12 +11,18 @@ fn a_static_key_patches_branches_both_ways() {
     if !has("a_static_key_patches_branches_both_ways", &[Need::Root]) {
         return;
     }
-    // An event that nobody else opens, so that ours is the first and the last.
-    let seen = watch("static-key --key emulation-faults --count 3 --life 1ms");
-    assert_eq!(seen.objects.len(), 3);
-    for object in &seen.objects {
-        let pokes = seen.pokes_in(object, 0..u64::MAX);
-        assert!(pokes >= 2 || guest().is_none(), "{pokes} changes of text in {object}");
+    let mut keys = vec!["page-faults", "context-switches", "cpu-migrations"];
+    if guest().is_some() {
+        keys.push("schedstats");
+    }
+    for key in keys {
+        let seen = watch(&format!("static-key --key {key} --count 3 --life 1ms"));
+        assert_eq!(seen.objects.len(), 3);
+        for object in &seen.objects {
+            // The development machine's kernel reports no change of text at all.
+            let pokes = seen.pokes_in(object, 0..u64::MAX);
+            assert!(pokes >= 2 || guest().is_none(), "{pokes} changes of text in {object}");
+        }
     }
 }
 
@@ -33,7 +39,7 @@ fn busy_processes_tell_what_they_used() {
         let used = |name: &str| number(&object["cpu_ns"], name);
         let all = used("busy_sixty") + used("busy_thirty") + used("busy_ten");
         assert!(all >= 300_000_000, "{object}");
-        assert!(used("busy_sixty") >= 180_000_000 && used("busy_ten") >= 30_000_000, "{object}");
+        assert!(used("busy_sixty") > used("busy_thirty") && used("busy_thirty") > used("busy_ten"), "{object}");
     }
 }
 
