@@ -187,10 +187,11 @@ fn without_stacks_the_address_is_the_key() {
 fn names_and_execs_split_entries() {
     let Some(_one) = alone("names_and_execs_split_entries") else { return };
     for mechanism in mechanisms() {
-        // The shell takes a new name, works, and becomes another shell that works.
+        // The shell takes a new name, works, and becomes another shell that works. By its
+        // path: a busybox would not exec itself by a bare name.
         let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         let script = format!(
-            "read x; printf before > /proc/$$/comm; {work}; printf after > /proc/$$/comm; {work}; exec sh -c '{work}'"
+            "read x; printf before > /proc/$$/comm; {work}; printf after > /proc/$$/comm; {work}; exec /bin/sh -c '{work}'"
         );
         let mut child =
             Command::new("sh").arg("-c").arg(script).stdin(std::process::Stdio::piped()).spawn().expect("a shell");

@@ -36,7 +36,7 @@ fn the_whole_machine_equals_a_control_event_on_each_cpu() {
         let even = |_: &usize| {
             let pairs = machine_round(builtin, Duration::from_millis(ms));
             println!("{builtin}: handled and control by CPU {pairs:?}");
-            assert!(pairs.iter().all(|&(handled, _)| handled > ms / 2), "{builtin}: a CPU without samples");
+            assert!(pairs.iter().all(|&(handled, _)| handled > ms / 10), "{builtin}: a CPU without samples");
             pairs.iter().all(|&(handled, control)| handled.abs_diff(control) <= 2)
         };
         let good = (0..rounds).filter(even).take(if long { rounds } else { 1 }).count();
