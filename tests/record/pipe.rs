@@ -2,10 +2,12 @@
 
 use std::process::{Command, Stdio};
 
+use afterimage_perf_data::FileReader;
+use afterimage_perf_data::record::{kind, misc};
 use afterimage_testkit::{Need, has, workload};
 
-use crate::common::{afterimage, stderr, stdout, word};
-use crate::helper::beside;
+use crate::common::{afterimage, file, folder, stderr, stdout, word};
+use crate::helper::{beside, until};
 
 /// `record -o - | reader`: both outputs.
 fn piped(handler: &str, reader: &mut Command) -> (std::process::Output, std::process::Output) {
@@ -84,4 +86,33 @@ fn a_pipe_carries_the_formats_of_tracepoints() {
             stdout(&read).lines().filter(|line| line.contains("sched_process_exit") && line.contains("prio=")).count();
         assert_eq!(hits, 3, "{reader:?}: {}{}", stdout(&read), stderr(&read));
     }
+}
+
+/// What happens while nobody reads is in the stream all the same.
+#[test]
+fn a_slow_reader_does_not_hold_up_the_passes() {
+    if !has("a_slow_reader_does_not_hold_up_the_passes", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let done = file(&folder, "done");
+    let script = format!("i=0; while [ $i -lt 3000 ]; do /bin/true; i=$((i+1)); done; : > {}", word(&done));
+    let writer = afterimage()
+        .args(["record", "-o", "-", "-a", "-F", "99", "--", "sh", "-c", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the end of the command", || done.exists());
+    let output = writer.wait_with_output().unwrap();
+    println!("{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("were lost"), "{}", stderr(&output));
+    let reader = FileReader::open(&output.stdout).unwrap();
+    let execs = reader.records().filter(|record| {
+        let record = record.as_ref().unwrap();
+        record.header.kind == kind::COMM && record.header.misc & misc::COMM_EXEC != 0
+    });
+    assert!(execs.count() >= 3000);
 }

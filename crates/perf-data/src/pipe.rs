@@ -79,6 +79,11 @@ impl<W: Write> PipeWriter<W> {
         self.to.flush().map_err(|e| Error::io("write the recording", e))
     }
 
+    /// What it writes to.
+    pub fn get_ref(&self) -> &W {
+        &self.to
+    }
+
     /// Bytes of the stream so far.
     pub fn bytes_written(&self) -> u64 {
         self.bytes

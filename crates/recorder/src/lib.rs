@@ -13,6 +13,7 @@ mod old;
 mod output;
 mod pass;
 mod plan;
+mod queue;
 mod run;
 mod session;
 mod synth;

@@ -1,10 +1,12 @@
 //! Where a recording goes: a file with its journal, or the pipe form on stdout.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Stdout};
+use std::io;
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::journal;
@@ -15,11 +17,12 @@ use afterimage_symbols::file::FileBytes;
 use crate::RecordError;
 use crate::old::Old;
 use crate::plan::Destination;
+use crate::queue::{Queue, ROOM};
 
 /// The open destination.
 pub(crate) enum Output {
     File(Box<FileOutput>),
-    Pipe(Box<PipeWriter<Stdout>>),
+    Pipe(Box<PipeWriter<Queue>>),
 }
 
 /// A file and the journal beside it.
@@ -50,8 +53,11 @@ impl Output {
     ) -> Result<Output, RecordError> {
         match destination {
             Destination::Pipe => {
-                let writer =
-                    PipeWriter::create(io::stdout(), events, features).map_err(|e| written(Path::new("-"), e))?;
+                let fail = |source| RecordError::Output { path: "-".into(), source };
+                // Not by way of std's standard output, which looks for line feeds.
+                let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(fail)?;
+                let queue = Queue::new(File::from(stdout), ROOM).map_err(fail)?;
+                let writer = PipeWriter::create(queue, events, features).map_err(|e| written(Path::new("-"), e))?;
                 Ok(Output::Pipe(Box::new(writer)))
             }
             Destination::File(path) => {
@@ -110,6 +116,14 @@ impl Output {
         old.put_back();
     }
 
+    /// For how long the passes have waited for the reader of a stream.
+    pub(crate) fn waited(&self) -> Duration {
+        match self {
+            Output::File(_) => Duration::ZERO,
+            Output::Pipe(p) => p.get_ref().waited(),
+        }
+    }
+
     /// Bytes written so far.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
@@ -132,7 +146,8 @@ impl Output {
             Output::File(f) => f.finish(features),
             Output::Pipe(p) => {
                 let bytes = p.bytes_written();
-                p.finish(features).map_err(|e| written(Path::new("-"), e))?;
+                let queue = p.finish(features).map_err(|e| written(Path::new("-"), e))?;
+                queue.finish().map_err(|source| RecordError::Output { path: "-".into(), source })?;
                 Ok(bytes)
             }
         }

@@ -285,6 +285,10 @@ impl Live {
             let n = session.book.sideband_lost;
             problems.push(format!("{n} records about processes and kernel text were lost: some names may be missing"));
         }
+        if output.waited() > Duration::from_millis(1) {
+            let seconds = output.waited().as_secs_f64();
+            problems.push(format!("the reader of the stream was slow: passes waited {seconds:.1} s for it"));
+        }
         if session.book.strangers > 0 {
             problems.push(format!("{} samples carry ids of no event of ours", session.book.strangers));
         }
