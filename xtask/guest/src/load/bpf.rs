@@ -14,7 +14,8 @@ const KIND: &str = "bpf";
 /// Runs of a hot program in one turn, about 10 ms.
 const TURN: u32 = 500;
 
-/// Loads programs, lets each live, closes them.
+/// Loads programs, lets each live, closes them. Before the first, libbpf loads one or two nameless programs of its own to
+/// find out what the kernel can do; they are no objects of this load.
 pub(crate) fn run(common: &Common, no_info: bool, log: &mut Log) -> Result<()> {
     if common.life == Life::Hot {
         let make = |n| Program::load(ProgramType::Socket, &shape(n, MANY));
@@ -44,11 +45,10 @@ pub(crate) fn hot(
     runs: u32,
     log: &mut Log,
 ) -> Result<()> {
-    let count = common.hot_count(4);
-    let mut programs = (0..count).map(|at| Ok((make(common.first + at)?, 0))).collect::<Result<Vec<_>>>()?;
+    let mut programs = common.hot_numbers(4).map(|n| Ok((make(n)?, 0))).collect::<Result<Vec<_>>>()?;
     programs.iter_mut().try_for_each(|(program, _)| program.ask())?;
-    let end = now() + common.hot_ns();
-    while now() < end && count > 0 {
+    let end = common.hot_end();
+    while now() < end && !programs.is_empty() {
         for (program, used) in &mut programs {
             *used += program.run(runs)?;
             if let Some(rate) = common.rate.filter(|rate| *rate > 0) {

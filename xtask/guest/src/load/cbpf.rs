@@ -41,7 +41,7 @@ fn hot(common: &Common, sender: &UnixDatagram, receiver: &UnixDatagram, log: &mu
     let mut filter = filter(common.first, LONG, 0);
     let object = Object::new(KIND, common.first, now());
     attach(receiver, &mut filter)?;
-    let (end, start, mut packets) = (now() + common.hot_ns(), thread_cpu(), 0u64);
+    let (end, start, mut packets) = (common.hot_end(), thread_cpu(), 0u64);
     while now() < end {
         sender.send(&[0; 64]).map_err(|e| Error::failed("send a packet to the filter", e))?;
         packets += 1;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::load::kprobe::Place;
-use crate::load::pace::{Life, Pace};
+use crate::load::pace::{Life, Pace, now};
 use crate::load::static_key::Key;
 
 /// Makes kernel text come and go, and says what came when.
@@ -28,7 +28,7 @@ pub(crate) struct Common {
     /// Make no object after that many seconds
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
-    /// At most that many objects in a second
+    /// At most that many objects in a second; of hot programs, so many turns
     #[arg(long)]
     pub(crate) rate: Option<u32>,
     /// How long each lives: closed (at once), a time such as 100us or 10ms, or hot (bpf, cbpf, xdp, fentry, kprobe:
@@ -49,14 +49,15 @@ impl Common {
         Pace::new(self.first, self.count, self.seconds, self.rate)
     }
 
-    /// How many hot objects to keep, when the user does not say; they run by turns.
-    pub(crate) fn hot_count(&self, default: u64) -> u64 {
-        self.count.unwrap_or(default)
+    /// The numbers of the hot objects, so many when the user does not say; they run by turns.
+    pub(crate) fn hot_numbers(&self, default: u64) -> impl Iterator<Item = u64> + use<> {
+        let first = self.first;
+        (0..self.count.unwrap_or(default)).map(move |at| first.wrapping_add(at))
     }
 
-    /// How long hot objects run, in nanoseconds.
-    pub(crate) fn hot_ns(&self) -> u64 {
-        (self.seconds.unwrap_or(1.0) * 1e9) as u64
+    /// Until when hot objects run that are ready now, by [`now`].
+    pub(crate) fn hot_end(&self) -> u64 {
+        now().saturating_add((self.seconds.unwrap_or(1.0) * 1e9) as u64)
     }
 }
 

@@ -52,10 +52,9 @@ pub(crate) fn run(common: &Common, log: &mut Log) -> Result<()> {
 
 /// One program at each of a few functions, which are called all the time.
 fn hot(common: &Common, kernel: &Kernel, log: &mut Log) -> Result<()> {
-    let numbers = common.first..common.first + common.hot_count(3);
-    let mut all = numbers.map(|n| kernel.attach(n)).collect::<Result<Vec<_>>>()?;
+    let mut all = common.hot_numbers(3).map(|n| kernel.attach(n)).collect::<Result<Vec<_>>>()?;
     let file = places::file().map_err(|e| Error::failed("open the own program", e))?;
-    let end = now() + common.hot_ns();
+    let end = common.hot_end();
     while now() < end && !all.is_empty() {
         all.iter_mut().for_each(|attached| attached.calls += attached.place.visit(&file));
     }

@@ -68,10 +68,9 @@ pub(crate) fn run(common: &Common, place: Place, log: &mut Log) -> Result<()> {
 
 /// A few probes in functions that are called all the time.
 fn hot(common: &Common, finder: &mut Finder, log: &mut Log) -> Result<()> {
-    let numbers = common.first..common.first + common.hot_count(10);
-    let mut probes = numbers.map(|n| finder.probe(n)).collect::<Result<Vec<_>>>()?;
+    let mut probes = common.hot_numbers(10).map(|n| finder.probe(n)).collect::<Result<Vec<_>>>()?;
     let file = places::file().map_err(|e| Error::failed("open the own program", e))?;
-    let end = now() + common.hot_ns();
+    let end = common.hot_end();
     while now() < end && !probes.is_empty() {
         probes.iter_mut().for_each(|probe| probe.calls += PLACES[probe.function].visit(&file));
     }

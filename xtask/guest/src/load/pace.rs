@@ -83,7 +83,7 @@ impl Pace {
         let start = now();
         // Whoever gives a time and no number wants as many as there is time for.
         let count = count.unwrap_or(if seconds.is_some() { u64::MAX } else { 100 });
-        let end = seconds.map(|s| start + (s * 1e9) as u64);
+        let end = seconds.map(|s| start.saturating_add((s * 1e9) as u64));
         let interval = rate.filter(|rate| *rate > 0).map(|rate| Duration::from_secs(1) / rate);
         Pace { first, made: 0, count, interval, start, end }
     }
@@ -101,14 +101,14 @@ impl Iterator for Pace {
             return None;
         }
         if let Some(interval) = self.interval {
-            let due = self.start + interval.as_nanos() as u64 * self.made;
+            let due = self.start.saturating_add((interval.as_nanos() as u64).saturating_mul(self.made));
             thread::sleep(Duration::from_nanos(due.saturating_sub(now())));
             if self.over() {
                 return None;
             }
         }
         self.made += 1;
-        Some(self.first + self.made - 1)
+        Some(self.first.wrapping_add(self.made - 1))
     }
 }
 
@@ -131,5 +131,6 @@ mod tests {
         assert_eq!(Pace::new(5, Some(3), None, None).collect::<Vec<_>>(), [5, 6, 7]);
         assert_eq!(Pace::new(0, Some(3), Some(0.0), None).count(), 0);
         assert_eq!(Pace::new(0, None, None, None).count(), 100);
+        assert_eq!(Pace::new(u64::MAX, Some(2), Some(f64::INFINITY), None).collect::<Vec<_>>(), [u64::MAX, 0]);
     }
 }

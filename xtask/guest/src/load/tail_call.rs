@@ -20,7 +20,7 @@ pub(crate) fn run(common: &Common, log: &mut Log) -> Result<()> {
     let map = sys::program_array().map_err(|e| Error::failed("make a map of programs", e))?;
     let caller = Program::load_caller(&shape(common.first), map.as_fd());
     let mut caller = caller?;
-    let target = |n| Program::load(ProgramType::Socket, &shape(common.first + n));
+    let target = |n| Program::load(ProgramType::Socket, &shape(common.first.wrapping_add(n)));
     let mut targets = [target(1)?, target(2)?];
     caller.ask()?;
     targets.iter_mut().try_for_each(Program::ask)?;
