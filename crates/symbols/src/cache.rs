@@ -1,4 +1,5 @@
-//! Symbol tables kept on disk by build id, so that names outlive their files.
+//! Symbol tables kept on disk by build id, so that names outlive their files. Those of files without a build id, which
+//! the Rust linker makes, are kept by the very state of the file: they save reading it again, and no more.
 //!
 //! Short-lived containers and deleted files are named from here after they are gone. The folder is the user's own:
 //! `$XDG_CACHE_HOME/afterimage`, else `~/.cache/afterimage`. Nothing is read from or written to a folder of another
@@ -9,14 +10,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::SymbolTable;
+use crate::source::Identity;
 
 /// What a cache may take on disk before its oldest entries go, in bytes.
 pub const DEFAULT_LIMIT: u64 = 512 << 20;
 /// Largest entry that is read back.
 const MAX_ENTRY: u64 = 512 << 20;
+
+/// Seconds without a change after which the time of the last change tells a file's states apart.
+const SETTLED: u64 = 2;
 
 /// A folder of symbol tables.
 #[derive(Debug, Clone)]
@@ -38,8 +43,17 @@ impl Cache {
 
     /// The table of the object with this build id. A damaged entry counts as none.
     pub fn get(&self, build_id: &[u8]) -> Option<SymbolTable> {
-        let path = self.dir.join(entry_name(build_id)?);
-        let table = SymbolTable::decode(&read_own(&path)?).filter(|t| t.build_id() == Some(build_id))?;
+        self.read(&entry_name(build_id)?, Some(build_id))
+    }
+
+    /// The table of a file without a build id, in the state that it has now.
+    pub(crate) fn get_file(&self, file: &Identity) -> Option<SymbolTable> {
+        self.read(&file_name(file), None)
+    }
+
+    fn read(&self, name: &str, build_id: Option<&[u8]>) -> Option<SymbolTable> {
+        let path = self.dir.join(name);
+        let table = SymbolTable::decode(&read_own(&path)?).filter(|t| t.build_id() == build_id)?;
         // The age of an entry is the time of its last use. Where that cannot be set, it is that of its making.
         let _ = File::open(&path).and_then(|f| f.set_modified(SystemTime::now()));
         Some(table)
@@ -56,6 +70,19 @@ impl Cache {
     /// When the folder cannot be made or belongs to another user, or the entry cannot be written.
     pub fn put(&self, build_id: &[u8], table: &SymbolTable) -> io::Result<()> {
         let Some(name) = entry_name(build_id) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        write_own(&self.dir, &name, &table.encode())?;
+        self.shrink(&name)
+    }
+
+    /// Keeps the table of a file without a build id. One that was changed a moment ago is left out: it could change again
+    /// without another time of change.
+    pub(crate) fn put_file(&self, file: &Identity, table: &SymbolTable) -> io::Result<()> {
+        let [.., changed, _] = *file;
+        let settled = |now: Duration| now.as_secs().checked_sub(changed).is_some_and(|age| age > SETTLED);
+        if !SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).is_ok_and(settled) {
+            return Ok(());
+        }
+        let name = file_name(file);
         write_own(&self.dir, &name, &table.encode())?;
         self.shrink(&name)
     }
@@ -86,6 +113,11 @@ impl Cache {
 
 fn entry_name(build_id: &[u8]) -> Option<String> {
     (1..=crate::notes::MAX_BUILD_ID).contains(&build_id.len()).then(|| hex(build_id))
+}
+
+fn file_name(file: &Identity) -> String {
+    let words = file.map(|word| format!("{word:x}"));
+    format!("file-{}", words.join("-"))
 }
 
 /// Lower-case hexadecimal digits.
@@ -187,6 +219,28 @@ mod tests {
         bytes[middle] ^= 4;
         fs::write(&path, &bytes).unwrap();
         assert_eq!(cache.get(b"\x01"), None);
+    }
+
+    #[test]
+    fn a_file_is_kept_by_its_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path(), DEFAULT_LIMIT);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let file: Identity = [1, 2, 3, now - 100, 5];
+        cache.put_file(&file, &table(b"")).unwrap();
+        assert_eq!(cache.get_file(&file).unwrap(), table(b""));
+        for word in 0..file.len() {
+            let mut other = file;
+            other[word] += 1;
+            assert_eq!(cache.get_file(&other), None, "word {word}");
+        }
+        for changed in [now, now + 100, u64::MAX] {
+            let fresh = [1, 2, 3, changed, 5];
+            cache.put_file(&fresh, &table(b"")).unwrap();
+            assert_eq!(cache.get_file(&fresh), None, "changed a moment ago, or in the future");
+        }
+        cache.put_file(&file, &table(b"\x01")).unwrap();
+        assert_eq!(cache.get_file(&file), None, "it has a build id");
     }
 
     #[test]

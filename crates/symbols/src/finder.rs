@@ -234,6 +234,10 @@ impl Finder {
                 return Err(Reason::BuildIdDiffers);
             }
         }
+        let identity = source.identity().filter(|_| request.build_id.is_none());
+        if let Some(table) = identity.and_then(|file| self.cache.as_ref()?.get_file(&file)) {
+            return Ok(Arc::new(table));
+        }
         let mut builder = Builder::default();
         let link = builder.add_object(&tables).map_err(reason_of)?;
         if builder.origin() < Origin::Symtab {
@@ -245,6 +249,12 @@ impl Finder {
         if let Some((cache, id)) = self.cache.as_ref().zip(table.build_id()).filter(|(cache, id)| keep(cache, id)) {
             // Without the cache names still come from the file, as long as it is there.
             let _ = cache.put(id, &table);
+        }
+        // A debug file that comes later could not have more to say.
+        let whole = link.is_none() || table.origin() >= Origin::Symtab;
+        if let (Some(cache), Some(file), true) = (&self.cache, identity, whole && table.build_id().is_none()) {
+            // As above.
+            let _ = cache.put_file(&file, &table);
         }
         Ok(Arc::new(table))
     }

@@ -2,6 +2,7 @@
 
 mod chains;
 mod collect;
+mod places;
 mod profile;
 mod rows;
 mod sort;

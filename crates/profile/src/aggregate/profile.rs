@@ -6,7 +6,8 @@ use afterimage_perf_data::{EventDesc, EventTally, FileReader, RecordingTally, Ta
 use afterimage_symbols::Reason;
 use rustc_hash::FxHashMap;
 
-use super::collect::{Collector, Entry, EventSums, LocId};
+use super::collect::{Collector, Entry, EventSums};
+use super::places::{LocId, Stacks};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::replay::Replayed;
 use crate::resolve::{Frame, Resolver};
@@ -60,9 +61,8 @@ pub struct Profile {
     pub(crate) sort: Vec<SortKey>,
     pub(crate) children: bool,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) stacks: Vec<LocId>,
-    /// Frames by place.
-    pub(crate) frame_of: Vec<u32>,
+    pub(crate) stacks: Stacks,
+    /// By place.
     pub(crate) frames: Vec<Frame>,
 }
 
@@ -75,18 +75,9 @@ impl Profile {
         resolver: &mut Resolver,
     ) -> Profile {
         let Replayed { state, stats } = replayed;
-        let Collector { entries, events: sums, places, .. } = collector;
-        let mut frames = Vec::new();
-        let mut local: FxHashMap<u32, u32> = FxHashMap::default();
-        let mut frame_of = Vec::with_capacity(places.locs.len());
-        for loc in &places.locs {
-            let index = resolver.index(&state, *loc);
-            let frame = *local.entry(index).or_insert_with(|| {
-                frames.extend(resolver.at(index).cloned());
-                u32::try_from(frames.len().saturating_sub(1)).unwrap_or(u32::MAX)
-            });
-            frame_of.push(frame);
-        }
+        let Collector { entries, events: sums, places, stacks, .. } = collector;
+        // A place is in the list once, so that there is nothing to be remembered by it.
+        let frames = places.locs.iter().map(|loc| resolver.resolve(&state, *loc)).collect();
         let events = events(reader, &sums);
         let (tally, tally_source) = tally(reader, &events, &stats);
         let mut profile = Profile {
@@ -99,8 +90,7 @@ impl Profile {
             sort: options.sort.clone(),
             children: options.children,
             entries,
-            stacks: places.stacks,
-            frame_of,
+            stacks,
             frames,
         };
         profile.unresolved = profile.reasons();
@@ -121,14 +111,13 @@ impl Profile {
     }
 
     pub(crate) fn frame(&self, loc: LocId) -> Option<&Frame> {
-        self.frames.get(*self.frame_of.get(loc as usize)? as usize)
+        self.frames.get(loc as usize)
     }
 
     /// The frames of an entry, innermost first; of one without a stack, its own.
     pub(crate) fn frames_of<'p>(&'p self, entry: &'p Entry) -> impl DoubleEndedIterator<Item = &'p Frame> {
-        let (start, depth) = entry.stack;
-        let stack = self.stacks.get(start..start.saturating_add(depth as usize)).unwrap_or_default();
-        let stack = if stack.is_empty() { std::slice::from_ref(&entry.leaf) } else { stack };
+        let stack = self.stacks.get(entry.key.stack);
+        let stack = if stack.is_empty() { std::slice::from_ref(&entry.key.leaf) } else { stack };
         stack.iter().filter_map(|loc| self.frame(*loc))
     }
 
@@ -142,7 +131,7 @@ impl Profile {
     fn reasons(&self) -> Vec<(Reason, u64)> {
         let mut by_reason: FxHashMap<Reason, u64> = FxHashMap::default();
         for entry in &self.entries {
-            if let Some(Err(reason)) = self.frame(entry.leaf).map(|frame| &frame.symbol) {
+            if let Some(Err(reason)) = self.frame(entry.key.leaf).map(|frame| &frame.symbol) {
                 let samples = by_reason.entry(*reason).or_default();
                 *samples = samples.saturating_add(entry.weight.samples);
             }

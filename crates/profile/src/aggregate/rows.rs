@@ -59,7 +59,7 @@ impl Profile {
         let mut index: FxHashMap<RawKey, u32> = FxHashMap::default();
         let mut seen: FxHashSet<RawKey> = FxHashSet::default();
         for (number, entry) in self.entries_of(event) {
-            let Some(leaf) = self.frame(entry.leaf) else { continue };
+            let Some(leaf) = self.frame(entry.key.leaf) else { continue };
             let own = self.raw_key(entry, leaf);
             let row = self.row(&mut rows, &mut index, event, entry, leaf, own);
             row.own.add(entry.weight);

@@ -60,7 +60,7 @@ impl Profile {
             path.clear();
             path.extend(self.frames_of(entry));
             let of_row = row.sym.and_then(|sym| path.iter().rposition(|frame| frame.sym == sym));
-            let is_own = self.frame(entry.leaf).is_some_and(|leaf| row.sym.is_none_or(|sym| leaf.sym == sym));
+            let is_own = self.frame(entry.key.leaf).is_some_and(|leaf| row.sym.is_none_or(|sym| leaf.sym == sym));
             // The row's own samples show their whole stack.
             if let (Some(start), false) = (of_row, is_own) {
                 match order {

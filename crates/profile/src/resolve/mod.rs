@@ -41,7 +41,7 @@ pub struct Resolver {
     user: Option<UserNames>,
     dsos: FxHashMap<ObjectId, (Arc<Dso>, u32)>,
     frames: Vec<Frame>,
-    by_loc: FxHashMap<Loc, u32>,
+    by_loc: FxHashMap<Loc, usize>,
     names: Interner,
 }
 
@@ -70,27 +70,20 @@ impl Resolver {
 
     /// The frame of a place of the replay that `state` is of.
     pub fn frame(&mut self, state: &State, loc: Loc) -> &Frame {
-        let index = self.index(state, loc);
-        &self.frames[index as usize]
+        let index = match self.by_loc.get(&loc) {
+            Some(index) => *index,
+            None => {
+                let frame = self.resolve(state, loc);
+                self.frames.push(frame);
+                self.by_loc.insert(loc, self.frames.len() - 1);
+                self.frames.len() - 1
+            }
+        };
+        &self.frames[index]
     }
 
-    /// The number of a place's frame, for [`Resolver::at`].
-    pub(crate) fn index(&mut self, state: &State, loc: Loc) -> u32 {
-        if let Some(index) = self.by_loc.get(&loc) {
-            return *index;
-        }
-        let frame = self.resolve(state, loc);
-        let index = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
-        self.frames.push(frame);
-        self.by_loc.insert(loc, index);
-        index
-    }
-
-    pub(crate) fn at(&self, index: u32) -> Option<&Frame> {
-        self.frames.get(index as usize)
-    }
-
-    fn resolve(&mut self, state: &State, loc: Loc) -> Frame {
+    /// The frame of a place, for those who remember it themselves.
+    pub(crate) fn resolve(&mut self, state: &State, loc: Loc) -> Frame {
         match loc.place {
             Place::Kernel => self.kernel(state, loc.addr),
             Place::Text(id) => self.text(state, id, loc.addr),
