@@ -9,7 +9,8 @@ use afterimage_profile::{AggregateOptions, Profile, Resolver, SortKey, aggregate
 use anyhow::Context;
 
 use crate::cli::{ExportArgs, Format, WeightBy};
-use crate::exit::{Exit, Problem};
+use crate::events;
+use crate::exit::Exit;
 use crate::input::Input;
 use crate::out;
 use crate::say::Say;
@@ -48,10 +49,8 @@ pub(crate) fn run(args: &ExportArgs, say: &Say) -> anyhow::Result<Exit> {
 fn choose(profile: &Profile, name: Option<&str>, say: &Say) -> anyhow::Result<usize> {
     let names: Vec<&str> = profile.events.iter().map(|e| &*e.name).collect();
     if let Some(name) = name {
-        return names.iter().position(|n| *n == name).ok_or_else(|| {
-            let problem = Problem::usage(format!("--event {name}: not in the recording"));
-            problem.hint(format!("it holds {}", names.join(", "))).into()
-        });
+        let called = events::called(profile, name)?;
+        return Ok(called.first().copied().unwrap_or(0));
     }
     let with_samples: Vec<usize> = (0..names.len()).filter(|i| profile.events[*i].total.samples > 0).collect();
     let first = with_samples.first().copied().unwrap_or(0);
@@ -68,7 +67,7 @@ fn caption(args: &ExportArgs, profile: &Profile, event: usize, reader: &FileRead
     let host = reader.features().hostname.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
     let title = args.title.clone().unwrap_or_else(|| format!("{name}{host}"));
     let samples = shown.map_or(0, |e| e.total.samples);
-    let subtitle = match crate::report::tally_of(profile, event) {
+    let subtitle = match events::tally_of(profile, event) {
         Some(tally) => tally.sum.human(),
         None => format!("{} samples", crate::text::grouped(samples)),
     };

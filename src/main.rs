@@ -5,6 +5,7 @@
 
 mod cli;
 mod doctor;
+mod events;
 mod exit;
 mod export;
 mod header;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Plan;
 use super::graph::percent_of;
-use super::stdio::tally_of;
+use crate::events::tally_of;
 
 /// Writes the chosen events.
 pub(super) fn write(out: &mut dyn Write, profile: &Profile, plan: &Plan, chosen: &[usize]) -> io::Result<()> {
@@ -38,14 +38,8 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     let shown = &profile.events[event];
     let total = shown.total.period;
     let tally = tally_of(profile, event);
-    let rows: Vec<Value> = profile
-        .rows(event)
-        .iter()
-        .filter(|row| {
-            percent_of(if plan.children { row.children.period } else { row.own.period }, total) >= plan.percent_limit
-        })
-        .map(|row| one_row(row, plan, total))
-        .collect();
+    let rows: Vec<Value> =
+        profile.rows(event).iter().filter(|row| plan.shows(row, total)).map(|row| one_row(row, plan, total)).collect();
     let mut object = Map::new();
     object.insert("name".into(), json!(&*shown.name));
     object.insert("samples".into(), json!(shown.total.samples));

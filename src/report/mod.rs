@@ -7,15 +7,15 @@ mod stdio;
 mod table;
 
 use afterimage_perf_data::{FileReader, SampleType};
-use afterimage_profile::{AggregateOptions, Order, Profile, Resolver, SortKey, aggregate};
+use afterimage_profile::{AggregateOptions, Order, Resolver, Row, SortKey, aggregate};
 
 use crate::cli::ReportArgs;
+use crate::events;
 use crate::exit::{Exit, Problem};
 use crate::input::Input;
 use crate::out;
 use crate::say::Say;
 use graph::{Form, GraphOptions};
-pub(crate) use stdio::tally_of;
 
 /// What the options ask for, checked.
 pub(crate) struct Plan {
@@ -58,6 +58,16 @@ impl Plan {
         self.graph.order.unwrap_or(if self.children { Order::Caller } else { Order::Callee })
     }
 
+    /// What a row weighs in this report.
+    fn period(&self, row: &Row) -> u64 {
+        if self.children { row.children.period } else { row.own.period }
+    }
+
+    /// Whether a row of an event of `total` is heavy enough to be shown.
+    fn shows(&self, row: &Row, total: u64) -> bool {
+        graph::percent_of(self.period(row), total) >= self.percent_limit
+    }
+
     fn draws_chains(&self) -> bool {
         self.graph.form != Form::None && !self.json
     }
@@ -98,7 +108,10 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
         ..AggregateOptions::default()
     };
     let profile = aggregate(&reader, &options, &mut resolver);
-    let chosen = chosen_events(&profile, plan.event.as_deref())?;
+    let chosen = match &plan.event {
+        Some(name) => events::called(&profile, name)?,
+        None => (0..profile.events.len()).collect(),
+    };
     let mut to = out::stdout()?;
     if plan.json {
         json::write(&mut to, &profile, &plan, &chosen)?;
@@ -118,19 +131,6 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
 
 fn has_chains(reader: &FileReader<'_>, event: usize) -> bool {
     reader.events().get(event).is_some_and(|event| event.attr.sample_type.contains(SampleType::CALLCHAIN))
-}
-
-/// The indexes of the events that are shown: all, or those of one name.
-fn chosen_events(profile: &Profile, name: Option<&str>) -> anyhow::Result<Vec<usize>> {
-    let all = 0..profile.events.len();
-    let Some(name) = name else { return Ok(all.collect()) };
-    let chosen: Vec<usize> = all.filter(|i| &*profile.events[*i].name == name).collect();
-    if chosen.is_empty() {
-        let names: Vec<&str> = profile.events.iter().map(|e| &*e.name).collect();
-        let problem = Problem::usage(format!("--event {name}: not in the recording"));
-        return Err(problem.hint(format!("it holds {}", names.join(", "))).into());
-    }
-    Ok(chosen)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The report as text: for each event its head in `#` lines, its rows, and the call chains under them.
 
 use std::cmp::Reverse;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource};
@@ -8,7 +9,8 @@ use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource};
 use super::Plan;
 use super::branch::{Least, branches};
 use super::graph::{Drawing, Form, percent_of, share};
-use super::table::{Column, Side, Table};
+use super::table::{Cells, Column, Side, Table};
+use crate::events::tally_of;
 use crate::text::{clean, grouped};
 
 /// Writes the chosen events; `chains` says which events have call chains.
@@ -56,15 +58,15 @@ fn one_event(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, 
     if !plan.quiet {
         event_head(out, profile, event)?;
     }
-    let (rows, cells) = rows(profile, plan, event);
+    let (rows, cells, order) = rows(profile, plan, event);
     let table = Table::fit(columns(plan), &cells);
     if !plan.quiet {
         table.head(out)?;
     }
-    for (row, cells) in rows.iter().zip(&cells) {
-        table.row(out, cells)?;
+    for nth in order {
+        table.row(out, &cells, nth)?;
         if draw {
-            draw_chains(out, profile, plan, event, row)?;
+            draw_chains(out, profile, plan, event, &rows[nth])?;
         }
     }
     Ok(())
@@ -79,13 +81,6 @@ fn event_head(out: &mut dyn Write, profile: &Profile, event: usize) -> io::Resul
     }
     short_stacks(out, shown)?;
     writeln!(out, "#")
-}
-
-/// The tally of an event: the one of its name, counted off where several events are called the same.
-pub(crate) fn tally_of(profile: &Profile, event: usize) -> Option<&afterimage_perf_data::EventTally> {
-    let name = &profile.events.get(event)?.name;
-    let before = profile.events[..event].iter().filter(|e| e.name == *name).count();
-    profile.tally.events.iter().filter(|t| *t.name == **name).nth(before)
 }
 
 /// Stacks of code without frame pointers end after a frame or two; the reader has to know.
@@ -107,23 +102,18 @@ fn short_stacks(out: &mut dyn Write, event: &EventProfile) -> io::Result<()> {
     Ok(())
 }
 
-/// The rows that are shown with their cells, heaviest first; of equal weight, in the order of their names.
-fn rows(profile: &Profile, plan: &Plan, event: usize) -> (Vec<Row>, Vec<Vec<String>>) {
+/// The rows that are shown, their cells, and their order: heaviest first; of equal weight, by their names.
+fn rows(profile: &Profile, plan: &Plan, event: usize) -> (Vec<Row>, Cells, Vec<usize>) {
     let total = profile.events[event].total.period;
-    let rows = profile.rows(event).into_iter().filter(|row| above(row, plan, total));
-    let mut both: Vec<(Row, Vec<String>)> =
-        rows.map(|row| (cells(&row, plan, total), row)).map(|(c, r)| (r, c)).collect();
-    let weight = |row: &Row| (Reverse(row.children.period), Reverse(row.own.period));
-    both.sort_by(|a, b| {
-        let names = |cells: &[String]| cells.len().saturating_sub(plan.sort.len());
-        weight(&a.0).cmp(&weight(&b.0)).then_with(|| a.1[names(&a.1)..].cmp(&b.1[names(&b.1)..]))
-    });
-    both.into_iter().unzip()
-}
-
-fn above(row: &Row, plan: &Plan, total: u64) -> bool {
-    let period = if plan.children { row.children.period } else { row.own.period };
-    percent_of(period, total) >= plan.percent_limit
+    let rows: Vec<Row> = profile.rows(event).into_iter().filter(|row| plan.shows(row, total)).collect();
+    let columns = columns(plan).len();
+    let mut all = Cells::new(columns);
+    rows.iter().for_each(|row| cells(&mut all, row, plan, total));
+    let names = columns - plan.sort.len();
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let weight = |row: usize| (Reverse(rows[row].children.period), Reverse(rows[row].own.period));
+    order.sort_by(|a, b| weight(*a).cmp(&weight(*b)).then_with(|| all.tail(*a, names).cmp(all.tail(*b, names))));
+    (rows, all, order)
 }
 
 fn columns(plan: &Plan) -> Vec<Column> {
@@ -155,36 +145,34 @@ fn title(key: SortKey) -> &'static str {
     }
 }
 
-fn cells(row: &Row, plan: &Plan, total: u64) -> Vec<String> {
-    let mut cells = Vec::with_capacity(plan.sort.len() + 4);
+fn cells(to: &mut Cells, row: &Row, plan: &Plan, total: u64) {
     if plan.children {
-        cells.push(share(row.children.period, total));
+        to.push(|text| text.write_str(&share(row.children.period, total)));
     }
-    cells.push(share(row.own.period, total));
+    to.push(|text| text.write_str(&share(row.own.period, total)));
     if plan.show_samples {
-        cells.push(row.own.samples.to_string());
+        to.push(|text| write!(text, "{}", row.own.samples));
     }
     if plan.show_period {
-        cells.push(row.own.period.to_string());
+        to.push(|text| write!(text, "{}", row.own.period));
     }
-    cells.extend(row.keys.iter().map(cell));
-    cells
+    row.keys.iter().for_each(|key| to.push(|text| cell(text, key)));
 }
 
-fn cell(key: &Key) -> String {
+fn cell(to: &mut String, key: &Key) -> fmt::Result {
     match key {
-        Key::Comm(name) | Key::Event(name) | Key::Cgroup(name) => clean(name).into_owned(),
-        Key::Dso(dso) => clean(&dso.short).into_owned(),
-        Key::Sym(frame) => format!("[{}] {}", frame.level(), clean(&frame.name())),
-        Key::Pid(id, comm) | Key::Tid(id, comm) => format!("{id:>7}:{}", clean(comm)),
-        Key::Cpu(Some(cpu)) => format!("{cpu:03}"),
-        Key::Cpu(None) => "-".into(),
+        Key::Comm(name) | Key::Event(name) | Key::Cgroup(name) => to.write_str(&clean(name)),
+        Key::Dso(dso) => to.write_str(&clean(&dso.short)),
+        Key::Sym(frame) => write!(to, "[{}] {}", frame.level(), clean(&frame.name())),
+        Key::Pid(id, comm) | Key::Tid(id, comm) => write!(to, "{id:>7}:{}", clean(comm)),
+        Key::Cpu(Some(cpu)) => write!(to, "{cpu:03}"),
+        Key::Cpu(None) => to.write_str("-"),
     }
 }
 
 fn draw_chains(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, row: &Row) -> io::Result<()> {
     let event_total = profile.events[event].total.period;
-    let row_total = if plan.children { row.children.period } else { row.own.period };
+    let row_total = plan.period(row);
     let least = plan.graph.least_of(event_total);
     // No branch weighs more than its row: most rows are too light for any, and need no tree.
     if matches!(least, Least::Period(period) if row_total < period) {

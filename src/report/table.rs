@@ -1,8 +1,54 @@
 //! The rows of one event as a table: columns as wide as their widest cell, titles and rules in `#` lines.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use crate::text::width;
+
+/// The cells of all rows in one text, each behind the last: a report may have a hundred thousand rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Cells {
+    columns: usize,
+    text: String,
+    /// Where each cell ends in the text. A NUL, which no cell holds, stands behind it.
+    ends: Vec<usize>,
+}
+
+impl Cells {
+    /// Of a table with so many columns, which is at least one.
+    pub(crate) fn new(columns: usize) -> Self {
+        Cells { columns, text: String::new(), ends: Vec::new() }
+    }
+
+    /// Adds the next cell of the last row, or the first of another.
+    pub(crate) fn push(&mut self, write: impl FnOnce(&mut String) -> fmt::Result) {
+        // Writing to a String does not fail.
+        let _ = write(&mut self.text);
+        self.ends.push(self.text.len());
+        self.text.push('\0');
+    }
+
+    /// How many rows are complete.
+    pub(crate) fn rows(&self) -> usize {
+        self.ends.len() / self.columns
+    }
+
+    fn start(&self, cell: usize) -> usize {
+        cell.checked_sub(1).map_or(0, |before| self.ends[before] + 1)
+    }
+
+    /// The cells of a row.
+    fn row(&self, row: usize) -> impl Iterator<Item = &str> {
+        let first = row * self.columns;
+        (first..first + self.columns).map(|cell| &self.text[self.start(cell)..self.ends[cell]])
+    }
+
+    /// The cells of a row from a column on, in a form that sorts as the cells do one after the other.
+    pub(crate) fn tail(&self, row: usize, column: usize) -> &str {
+        let first = row * self.columns;
+        &self.text[self.start(first + column)..self.ends[first + self.columns - 1]]
+    }
+}
 
 /// How a column stands in its width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +81,9 @@ pub(crate) struct Table {
 
 impl Table {
     /// Takes each column as wide as the widest of the rows' cells.
-    pub(crate) fn fit(mut columns: Vec<Column>, rows: &[Vec<String>]) -> Self {
-        for row in rows {
-            for (column, cell) in columns.iter_mut().zip(row) {
+    pub(crate) fn fit(mut columns: Vec<Column>, cells: &Cells) -> Self {
+        for row in 0..cells.rows() {
+            for (column, cell) in columns.iter_mut().zip(cells.row(row)) {
                 column.width = column.width.max(width(cell));
             }
         }
@@ -46,32 +92,35 @@ impl Table {
 
     /// The titles and the rule below them.
     pub(crate) fn head(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles: Vec<String> = self.columns.iter().map(|c| c.title.clone()).collect();
-        self.line(out, "# ", &titles)?;
+        self.line(out, "# ", self.columns.iter().map(|c| c.title.as_str()))?;
         let last = self.columns.len().saturating_sub(1);
         // Symbols may be hundreds of characters long; their rule need not be.
         let rule = |(i, c): (usize, &Column)| ".".repeat(if i == last { c.width.min(LAST_RULE) } else { c.width });
         let rules: Vec<String> = self.columns.iter().enumerate().map(rule).collect();
-        self.line(out, "# ", &rules)?;
+        self.line(out, "# ", rules.iter().map(String::as_str))?;
         writeln!(out, "#")
     }
 
     /// One row. The last column is not padded.
-    pub(crate) fn row(&self, out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
-        self.line(out, "  ", cells)
+    pub(crate) fn row(&self, out: &mut dyn Write, cells: &Cells, row: usize) -> io::Result<()> {
+        self.line(out, "  ", cells.row(row))
     }
 
-    fn line(&self, out: &mut dyn Write, lead: &str, cells: &[String]) -> io::Result<()> {
-        let mut line = String::from(lead);
+    fn line<'c>(&self, out: &mut dyn Write, lead: &str, cells: impl Iterator<Item = &'c str>) -> io::Result<()> {
+        let mut line = String::with_capacity(160);
+        line.push_str(lead);
         for (i, (column, cell)) in self.columns.iter().zip(cells).enumerate() {
             if i > 0 {
                 line.push_str("  ");
             }
-            let pad = " ".repeat(column.width.saturating_sub(width(cell)));
-            match column.side {
-                Side::Right => line.extend([pad.as_str(), cell]),
-                Side::Left if i + 1 == self.columns.len() => line.push_str(cell),
-                Side::Left => line.extend([cell, pad.as_str()]),
+            let last = i + 1 == self.columns.len();
+            let pad = || std::iter::repeat_n(' ', column.width.saturating_sub(width(cell)));
+            if column.side == Side::Right {
+                line.extend(pad());
+            }
+            line.push_str(cell);
+            if column.side == Side::Left && !last {
+                line.extend(pad());
             }
         }
         line.push('\n');
@@ -81,22 +130,26 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let cells = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
-        let rows = [cells(&["97.93%", "swapper", "[k] halt"]), cells(&["2.07%", "naïve-comm", "[.] a"])];
+        let mut cells = Cells::new(3);
+        for word in ["97.93%", "swapper", "[k] halt", "2.07%", "naïve-comm", "[.] a"] {
+            cells.push(|text| text.write_str(word));
+        }
         let columns = vec![
             Column::new("Overhead", 0, Side::Right),
             Column::new("Command", 0, Side::Left),
             Column::new("Symbol", 0, Side::Left),
         ];
-        let table = Table::fit(columns, &rows);
+        let table = Table::fit(columns, &cells);
         let mut out = Vec::new();
         table.head(&mut out).unwrap();
-        for row in &rows {
-            table.row(&mut out, row).unwrap();
+        for row in 0..cells.rows() {
+            table.row(&mut out, &cells, row).unwrap();
         }
         let expected = "\
 # Overhead  Command     Symbol
@@ -106,5 +159,17 @@ mod tests {
      2.07%  naïve-comm  [.] a
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn tails_sort_as_cells_do() {
+        let mut cells = Cells::new(3);
+        let rows = [["1%", "ab", "c"], ["1%", "a", "bc"], ["2%", "abc", ""], ["1%", "a", "b"]];
+        rows.iter().flatten().for_each(|word| cells.push(|text| text.write_str(word)));
+        let mut order: Vec<usize> = (0..cells.rows()).collect();
+        order.sort_by_key(|row| cells.tail(*row, 1));
+        let mut expected = [0, 1, 2, 3];
+        expected.sort_by_key(|row: &usize| &rows[*row][1..]);
+        assert_eq!(order, expected);
     }
 }
