@@ -129,10 +129,3 @@ pub struct Text {
     /// The BPF program that it belongs to, once its load was seen.
     pub program: Option<BpfProgram>,
 }
-
-impl Text {
-    /// Whether the text was there at `time`.
-    pub fn lives_at(&self, time: u64) -> bool {
-        self.born <= time && self.gone.is_none_or(|gone| time < gone)
-    }
-}

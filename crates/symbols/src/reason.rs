@@ -38,8 +38,6 @@ pub enum Reason {
     OtherKernel,
     /// No kernel text was known at that address and time.
     NoKernelText,
-    /// The stack was cut before this frame.
-    Truncated,
 }
 
 impl Reason {
@@ -62,7 +60,6 @@ impl Reason {
             Reason::KernelHidden => "kernel-hidden",
             Reason::OtherKernel => "other-kernel",
             Reason::NoKernelText => "no-kernel-text",
-            Reason::Truncated => "truncated",
         }
     }
 }
@@ -86,7 +83,6 @@ impl fmt::Display for Reason {
             Reason::KernelHidden => "kernel addresses are hidden (kptr_restrict)",
             Reason::OtherKernel => "recorded on another kernel",
             Reason::NoKernelText => "no kernel text known there at that time",
-            Reason::Truncated => "the stack was cut",
         })
     }
 }

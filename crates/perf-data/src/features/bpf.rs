@@ -2,7 +2,7 @@ use crate::bytes::{Cursor, Out, until_nul};
 use crate::{Endian, Error, ErrorKind, Result, Words};
 
 /// Bits of [`BpfProgInfo::arrays`]: which arrays the data holds, in this order (tools/lib/perf bpil).
-#[allow(missing_docs, reason = "the names are perf's")]
+#[expect(missing_docs, reason = "the names are perf's")]
 pub mod array {
     pub const JITED_INSNS: u64 = 1;
     pub const XLATED_INSNS: u64 = 1 << 1;

@@ -16,7 +16,7 @@ pub use types::{
 pub(crate) use decode::decode_one;
 
 /// Numbers of the feature bits.
-#[allow(missing_docs, reason = "the names are perf's")]
+#[expect(missing_docs, reason = "the names are perf's")]
 pub mod bit {
     pub const TRACING_DATA: u32 = 1;
     pub const BUILD_ID: u32 = 2;

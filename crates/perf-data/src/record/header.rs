@@ -68,7 +68,7 @@ impl<'a> RawRecord<'a> {
 }
 
 /// Record types (`enum perf_event_type`, linux/perf_event.h; from 64 on tools/perf/util/event.h).
-#[allow(missing_docs, reason = "the names are the kernel's and perf's")]
+#[expect(missing_docs, reason = "the names are the kernel's and perf's")]
 pub mod kind {
     pub const MMAP: u32 = 1;
     pub const LOST: u32 = 2;
@@ -114,7 +114,7 @@ pub mod kind {
 }
 
 /// Where the CPU was: the low three bits of `misc`.
-#[allow(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names say it")]
 pub mod cpumode {
     pub const MASK: u16 = 7;
     pub const UNKNOWN: u16 = 0;

@@ -38,11 +38,6 @@ impl SortKey {
             SortKey::Cgroup => "cgroup",
         }
     }
-
-    /// Whether the key depends on the frame, so that a sample's callers have other values than the sample.
-    pub fn is_of_frame(self) -> bool {
-        matches!(self, SortKey::Dso | SortKey::Sym)
-    }
 }
 
 impl fmt::Display for SortKey {
