@@ -10,6 +10,7 @@ use afterimage_testkit::workload;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::io::{BufWriter, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -18,6 +19,8 @@ const FINISHED_ROUND: u32 = 68;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    /// shallow, deep or wide; all of them when none is named
+    names: Vec<String>,
     /// Samples in each file, at least
     #[arg(long, default_value_t = 1_000_000)]
     samples: u64,
@@ -34,10 +37,14 @@ pub(crate) struct Recording {
     pub(crate) samples: u64,
 }
 
-const NAMES: [&str; 2] = ["shallow", "deep"];
+/// Few shallow stacks, many deep ones, and those of very many programs.
+const NAMES: [&str; 3] = ["shallow", "deep", "wide"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    for name in NAMES {
+    if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        bail!("no recording is called {unknown}; there are {}", NAMES.join(", "));
+    }
+    for name in NAMES.into_iter().filter(|name| options.names.is_empty() || options.names.iter().any(|n| n == name)) {
         let base = retrying(|| record(name, options.seconds))?;
         let path = folder()?.join(format!("{name}.data"));
         let bytes = fs::read(&base)?;
@@ -61,29 +68,74 @@ pub(crate) fn recordings() -> Result<Vec<Recording>> {
     NAMES.into_iter().map(one).collect()
 }
 
-/// Records this machine while it runs small commands, and a program with few shallow stacks or with many deep ones.
+/// Work for a shell that goes on until it is ended. Commands that a machine lacks fail, which is quick.
+const SMALL_COMMANDS: &str = "cd /usr/bin; while :; do ls -lR /usr/share; cat /usr/lib/*/*.so* | cksum; \
+    find /etc -type f | sort | xargs wc -c; done";
+
+/// Compilers: few programs with very many functions, a process for each file.
+const COMPILERS: &str = "while :; do for f in ./*.c; do cc -O2 -w -c -o /dev/null $f; clang -O1 -w -c -o /dev/null $f; done; \
+    for h in vector map regex random iostream thread; do \
+    printf '#include <%s>\\nint main() { return 0; }' $h | c++ -O1 -x c++ -c -o /dev/null -; done; \
+    echo 'fn main() { println!(\"{:?}\", vec![1, 2]); }' | rustc --out-dir . --crate-name made -; ./made; done";
+
+/// Many programs with many libraries, each for a moment.
+const SCRIPTS: &str = "while :; do \
+    python3 -c 'import json, re, email, http.client, decimal, sqlite3, ctypes; \
+        print(len(json.dumps([re.sub(\"a+\", \"b\", str(n)) for n in range(30000)])))'; \
+    perl -MPOSIX -MData::Dumper -e 'my %h; $h{$_ % 977} .= chr(65 + $_ % 26) for 1 .. 200000; print Dumper(\\%h)'; \
+    find /usr/lib /usr/share -newer /etc/hostname -name '*.s*' | awk '{ n[length($0)]++ } END { for (k in n) print k, n[k] }'; \
+    tar c /usr/include/linux | gzip -1 | gunzip | tar t | sort -r | uniq | sed 's/h$/H/' | md5sum; \
+    tar c /etc | xz -0 | xz -d | sha256sum; grep -rc define /usr/include; nm -D /usr/lib/*/libstdc++.so.6; \
+    objdump -d /usr/bin/ls | head -n 20000; git --version; openssl speed -seconds 1 -bytes 16 sha256; dpkg -l; \
+    dpkg-query -W | cut -f 1 | head -n 40 | xargs dpkg -L; bash -c 'for i in {1..20000}; do x=$((x + i)); done'; \
+    gdb -batch -ex 'info functions main' /usr/bin/perl; perf --version; curl --version; vim --version; ps aux; done";
+
+/// Records this machine while it runs small commands beside a program with few shallow stacks or with many deep ones, or
+/// while it runs very many programs.
 fn record(name: &str, seconds: u32) -> Result<PathBuf> {
     let paths = workload::build();
     let path = folder()?.join(format!("{name}-base.data"));
     // perf would keep an older one beside it.
     let _ = fs::remove_file(&path);
+    let work = tempfile::tempdir_in(folder()?)?;
+    for source in fs::read_dir(paths.split.parent().context("workload")?)? {
+        let source = source?;
+        if source.path().extension().is_some_and(|end| end == "c" || end == "h") {
+            fs::copy(source.path(), work.path().join(source.file_name()))?;
+        }
+    }
+    // Build IDs in the records of maps: that is how the kernel's names are known to be right, and perf 6.1 does not
+    // gather them at its end, where it aborts if BPF programs come and go meanwhile.
     let recorder = Command::new("/usr/bin/perf")
-        .args(["record", "-q", "-B", "-N", "-a", "-g", "-e", "cpu-clock", "-F", "9999", "-m", "1024", "-o"])
+        .args(["record", "-q", "--buildid-mmap", "-N", "-a", "-g", "-e", "cpu-clock", "-F", "9999", "-m", "1024", "-o"])
         .arg(&path)
         .args(["--", "sleep", &seconds.to_string()])
         .stderr(Stdio::piped())
         .spawn()
         .context("perf record")?;
-    let shell = "cd /usr/bin; while :; do ls -lR /usr/share >/dev/null; cat /usr/lib/*/*.so* | cksum >/dev/null; \
-                 find /etc -type f | sort | xargs wc -c >/dev/null 2>&1; done";
-    let mut busy: Vec<Child> = vec![Command::new("sh").args(["-c", shell]).stderr(Stdio::null()).spawn()?];
-    let (program, more) = if name == "deep" { (&paths.forest, Some("5000")) } else { (&paths.split, None) };
-    for _ in 0..2 {
-        busy.push(Command::new(program).arg((seconds * 2).to_string()).args(more).stdout(Stdio::null()).spawn()?);
+    let shells: &[&str] = if name == "wide" { &[COMPILERS, SCRIPTS, SCRIPTS] } else { &[SMALL_COMMANDS] };
+    let mut busy: Vec<Child> = Vec::new();
+    for script in shells {
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", script]).current_dir(work.path()).process_group(0);
+        busy.push(shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    }
+    let program = match name {
+        "shallow" => Some((&paths.split, None)),
+        "deep" => Some((&paths.forest, Some("5000"))),
+        _ => None,
+    };
+    for (program, more) in program.into_iter().chain(program) {
+        let mut program = Command::new(program);
+        let program = program.arg((seconds * 2).to_string()).args(more).process_group(0);
+        busy.push(program.stdout(Stdio::null()).spawn()?);
     }
     let recorded = recorder.wait_with_output()?;
-    for mut child in busy {
-        child.kill()?;
+    for child in busy {
+        // With all that it started and that still runs.
+        let group = libc::pid_t::try_from(child.id())?;
+        // SAFETY: it takes two numbers. The group is that of a child that was not waited for, so its number is no other's.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
         process::reap(child)?;
     }
     let said = String::from_utf8_lossy(&recorded.stderr);
