@@ -28,7 +28,8 @@ pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
                     let missing = tally.map.stored - stored;
                     tally.map.stored = stored;
                     if missing > 0 {
-                        *tally.map.lost.other.entry(MapLost::UNWRITTEN.to_owned()).or_default() += missing;
+                        let lost = tally.map.lost.other.entry(MapLost::UNWRITTEN.to_owned()).or_default();
+                        *lost = lost.saturating_add(missing);
                     }
                 }
                 Some(output) => tally.handler_ring.keep(of(output)),
