@@ -109,7 +109,9 @@ fn a_full_table_is_counted() {
     event.disable();
     let seen = total(&handlers);
     assert!(seen.lost_full >= 1000 - 2 * 64 * cpus().len() as u64, "{seen:?}");
-    assert!(seen.stored >= 2 * 64, "{seen:?}");
+    // A fault that is none of ours may have taken the place of two that are.
+    let others = seen.handled - 1000;
+    assert!(seen.stored + others >= 2 * 64, "{seen:?}");
     let sum: u64 = counts(&mut handlers).iter().map(|e| e.count).sum();
     assert_eq!(seen.stored, sum);
     assert_eq!(seen.handled, seen.stored + seen.lost_full + seen.lost_collision);
