@@ -35,7 +35,12 @@ struct Recent<'f> {
 pub(crate) struct Found {
     pub(crate) leaf: LocId,
     pub(crate) stack: StackId,
+    /// The entry that the last sample with it went to: most often the next one's too.
+    pub(crate) entry: u32,
 }
+
+/// The value of [`Found::entry`] where that is not known.
+pub(crate) const NO_ENTRY: u32 = u32::MAX;
 
 /// As a power of two: 64 thousand take 5 MiB.
 const SLOTS_LOG: u32 = 16;
@@ -43,6 +48,11 @@ const SLOTS_LOG: u32 = 16;
 /// Where a stack is remembered.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot(usize);
+
+impl Slot {
+    /// Where nothing is remembered.
+    pub(crate) const NONE: Slot = Slot(usize::MAX);
+}
 
 impl<'f> RecentChains<'f> {
     pub(crate) fn new() -> RecentChains<'f> {
@@ -65,6 +75,14 @@ impl<'f> RecentChains<'f> {
                 && recent.bytes == bytes
         });
         (Slot(slot), found.map(|recent| recent.found))
+    }
+
+    /// Remembers to which entry the last sample with the stack in a slot went.
+    #[inline]
+    pub(crate) fn went_to(&mut self, slot: Slot, entry: u32) {
+        if let Some(recent) = self.0.get_mut(slot.0) {
+            recent.found.entry = entry;
+        }
     }
 
     /// Remembers the stack of a sample; `user`: it has user addresses.

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
-use super::chains::{Found, RecentChains, Slot, UserPart, user_part};
+use super::chains::{Found, NO_ENTRY, RecentChains, Slot, UserPart, user_part};
 use super::places::{LocId, Places, StackId, Stacks};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::loc::CpuMode;
@@ -64,8 +64,8 @@ struct Needs {
 pub(crate) struct Collector<'f> {
     needs: Needs,
     recent: RecentChains<'f>,
-    /// Hashes and numbers of the entries.
-    table: HashTable<(u64, u32)>,
+    /// Parts of the hashes of the entries, and their numbers.
+    table: HashTable<(u32, u32)>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) events: Vec<EventSums>,
     pub(crate) places: Places,
@@ -106,19 +106,19 @@ impl<'f> Collector<'f> {
 
     /// Where a sample was taken, and its stack.
     #[inline]
-    fn find(&mut self, state: &State, sample: &TimedSample<'f>) -> Found {
+    fn find(&mut self, state: &State, sample: &TimedSample<'f>) -> (Slot, Found) {
         if !self.needs.chains {
             let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
-            return Found { leaf, stack: 0 };
+            return (Slot::NONE, Found { leaf, stack: 0, entry: NO_ENTRY });
         }
         match self.recent.find(state, sample) {
-            (_, Some(found)) => found,
+            (slot, Some(found)) => (slot, found),
             (slot, None) => self.walk(slot, state, sample),
         }
     }
 
     #[inline(never)]
-    fn walk(&mut self, slot: Slot, state: &State, sample: &TimedSample<'f>) -> Found {
+    fn walk(&mut self, slot: Slot, state: &State, sample: &TimedSample<'f>) -> (Slot, Found) {
         let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
         let mut user = matches!(sample.mode(), CpuMode::User | CpuMode::Unknown);
         let mut stays = !self.places.is_unmapped(leaf);
@@ -129,11 +129,12 @@ impl<'f> Collector<'f> {
             stays &= !self.places.is_unmapped(loc);
             self.walked.push(loc);
         });
-        let found = Found { leaf, stack: self.stacks.intern(&self.walked) };
-        if stays {
-            self.recent.keep(slot, state, sample, user, found);
+        let found = Found { leaf, stack: self.stacks.intern(&self.walked), entry: NO_ENTRY };
+        if !stays {
+            return (Slot::NONE, found);
         }
-        found
+        self.recent.keep(slot, state, sample, user, found);
+        (slot, found)
     }
 }
 
@@ -150,21 +151,27 @@ impl<'f> Sink<'f> for Collector<'f> {
                 }
             }
         }
-        let found = self.find(state, sample);
+        let (slot, found) = self.find(state, sample);
         let key = self.needs.key(sample, found);
-        let hash = hash_of(&key);
         let entries = &mut self.entries;
-        let same = |(known, index): &(u64, u32)| {
-            *known == hash && entries.get(*index as usize).is_some_and(|entry| entry.key == key)
+        if let Some(entry) = entries.get_mut(found.entry as usize).filter(|entry| entry.key == key) {
+            return entry.weight.add(weight);
+        }
+        let hash = hash_of(&key);
+        let same = |(tag, index): &(u32, u32)| {
+            *tag == hash as u32 && entries.get(*index as usize).is_some_and(|entry| entry.key == key)
         };
-        match self.table.find(hash, same).and_then(|(_, index)| entries.get_mut(*index as usize)) {
+        let known = self.table.find(hash, same).map(|(_, index)| *index);
+        let index = known.unwrap_or(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        match known.and_then(|index| entries.get_mut(index as usize)) {
             Some(entry) => entry.weight.add(weight),
             None => {
-                let index = u32::try_from(entries.len()).unwrap_or(u32::MAX);
                 entries.push(Entry { key, weight });
-                self.table.insert_unique(hash, (hash, index), |(hash, _)| *hash);
+                let of = |(_, index): &(u32, u32)| entries.get(*index as usize).map_or(0, |entry| hash_of(&entry.key));
+                self.table.insert_unique(hash, (hash as u32, index), of);
             }
         }
+        self.recent.went_to(slot, index);
     }
 }
 
