@@ -30,14 +30,24 @@ fn never(_: &str, _: &str) -> bool {
     false
 }
 
-/// The same address in the same object may have another name: perf names a return address by what follows the call, also
-/// where that is the next function, and names entries of the PLT and what lies in memory otherwise or not at all.
+/// The same address in the same object may have another name, for three reasons: perf names a return address by what
+/// follows the call, also where that is the next function, whose first byte it is then; it names entries of the PLT
+/// otherwise; and what lies in memory not at all.
 fn naming(our: &str, their: &str) -> bool {
-    let split = |line: &str| -> Option<(String, String)> {
-        let address = line.strip_prefix('\t')?.split_whitespace().next()?;
-        Some((address.to_owned(), line.rfind(" (").map(|at| line[at..].to_owned()).unwrap_or_default()))
-    };
-    split(our).is_some_and(|our| split(their) == Some(our))
+    let (Some(ours), Some(theirs)) = (frame(our), frame(their)) else { return false };
+    let same_place = (ours.0, ours.2) == (theirs.0, theirs.2);
+    // Where no offset is printed, this cannot be told.
+    let next_function = theirs.1.rsplit_once("+0x").is_none_or(|(_, offset)| offset == "0");
+    let linkage = ours.1.contains("@plt") || theirs.1.contains("@plt");
+    same_place && (next_function || linkage || theirs.1 == "[unknown]")
+}
+
+/// Address, name and object of a line of a call chain.
+fn frame(line: &str) -> Option<(&str, &str, &str)> {
+    let line = line.strip_prefix('\t')?.trim_start();
+    let (address, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let (name, object) = rest.rfind(" (").map_or((rest, ""), |at| rest.split_at(at));
+    Some((address, name, object))
 }
 
 const LISTS: [&[&str]; 7] = [
