@@ -23,6 +23,7 @@ pub(crate) const SUITE: &[Member] = &[
     tests("afterimage-perf-event", "crates/perf-event", "native"),
     tests("afterimage-perf-event", "crates/perf-event", "sideband"),
     Member { package: "afterimage-recorder", folder: "crates/recorder", target: None },
+    tests("guest", "xtask/guest", "loads"),
     tests("afterimage", "", "cli"),
     tests("afterimage", "", "record"),
 ];
