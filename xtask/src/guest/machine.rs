@@ -101,20 +101,20 @@ impl Machine {
     /// Comes back when qemu closed the line, or has to be killed.
     fn watch(&self, wire: &Receiver<Vec<u8>>, each: &mut dyn FnMut(Message)) -> (bool, bool, Watch) {
         let mut end = Instant::now() + self.limit;
-        let (mut watch, mut decoder, mut garbled) = (Watch::default(), Decoder::default(), false);
+        let (mut watch, mut decoder) = (Watch::default(), Decoder::default());
         let mut log = None;
         let mut in_trouble = false;
         loop {
             let arrived = wire.recv_timeout(LOOK);
             let closed = arrived == Err(RecvTimeoutError::Disconnected);
             decoder.push(&arrived.unwrap_or_default());
-            while !garbled {
+            let garbled = loop {
                 match decoder.message() {
                     Ok(Some(message)) => each(message),
-                    Ok(None) => break,
-                    Err(_) => garbled = true,
+                    Ok(None) => break false,
+                    Err(_) => break true,
                 }
-            }
+            };
             // The log is complete once the line is closed, so it is read after that is known.
             log = log.or_else(|| File::open(&self.log).ok());
             let mut added = Vec::new();
@@ -124,8 +124,8 @@ impl Machine {
                 in_trouble = true;
                 end = end.min(Instant::now() + LAST_WORDS);
             }
-            // qemu ended: everything that it wrote has been looked at.
-            if closed {
+            // qemu ended, and everything that it wrote has been looked at; or there is no way on in its messages.
+            if closed || garbled {
                 return (false, garbled, watch);
             }
             if Instant::now() >= end {
