@@ -55,9 +55,7 @@ pub(crate) fn tests(
         fetch(&machine.disk, bytes, &out).context("reading the files that the guest wrote")?;
     }
     let faults = verdict::judge(&log.runs, &end, options.limit(), log.finished.is_some());
-    if !options.keep {
-        let _ = fs::remove_dir_all(machine.initramfs.parent().unwrap_or(Path::new("")));
-    }
+    clean(&machine, options);
     let skipped = skipped(&out);
     let (runs, boot) = (log.runs, log.boot);
     Ok(Outcome {
@@ -76,7 +74,24 @@ pub(crate) fn tests(
 pub(crate) fn shell(site: &Site, kernel: &Kernel, options: &Options) -> Result<()> {
     let machine = prepare(site, kernel, Vec::new(), options)?;
     println!("== {}: `exit` ends the guest, Ctrl-A X kills it", kernel.name);
-    machine.run_shell()
+    machine.run_shell()?;
+    let out = site.folder.join("out").join(&kernel.name);
+    // A guest that was killed wrote nothing.
+    match fetch(&machine.disk, DISK_BYTES, &out) {
+        Ok(()) => println!("what was in /out: {}", out.display()),
+        Err(error) => println!("no files came out of the guest: {error:#}"),
+    }
+    clean(&machine, options);
+    Ok(())
+}
+
+/// Removes what a machine was started from and wrote to, unless it is to be kept.
+fn clean(machine: &Machine, options: &Options) {
+    match machine.initramfs.parent() {
+        Some(work) if options.keep => println!("kept: {}", work.display()),
+        Some(work) => drop(fs::remove_dir_all(work)),
+        None => {}
+    }
 }
 
 fn runs(site: &Site, chosen: &[(Member, Vec<String>)], options: &Options) -> Result<Vec<Run>> {
