@@ -1,7 +1,7 @@
 //! One pass: drain every ring past its head at the start, drain the count tables, write, mark the end.
 
 use afterimage_handler::CountEntry;
-use afterimage_perf_data::record::{cpumode, kind};
+use afterimage_perf_data::record::{append_repaired, cpumode, kind};
 use afterimage_perf_data::{Callchain, Endian, EventDesc, Layout, Record, Sample, TrueCounts};
 use afterimage_perf_event::ring::RingError;
 
@@ -18,6 +18,9 @@ pub(crate) struct Passes {
     /// Where the entries of each event's count table go.
     count_targets: Vec<Option<CountTarget>>,
     buffer: Vec<u8>,
+    sideband: Layout,
+    /// A record of the sideband as it ought to be.
+    repaired: Vec<u8>,
     /// Files that processes map.
     pub(crate) files: MappedFiles,
     /// True counts of the whole recording, by event in the file.
@@ -45,6 +48,8 @@ impl Passes {
             events,
             count_targets,
             buffer: Vec::new(),
+            sideband,
+            repaired: Vec::new(),
             files: MappedFiles::new(sideband),
             true_counts: Vec::new(),
             damage: None,
@@ -80,11 +85,15 @@ impl Passes {
         let (rings, book) = session.rings();
         for ((ring, owner), until) in rings.zip(heads) {
             let drained = ring.drain(until, &mut |record| {
-                match owner {
-                    RingOwner::Sideband => self.files.learn(record),
-                    _ => note_time(record, &mut self.span),
+                if let RingOwner::Sideband = owner {
+                    self.repaired.clear();
+                    append_repaired(record, &self.sideband, &mut self.repaired);
+                    self.files.learn(&self.repaired);
+                    book.take(owner, &self.repaired, &mut self.buffer);
+                } else {
+                    note_time(record, &mut self.span);
+                    book.take(owner, record, &mut self.buffer);
                 }
-                book.take(owner, record, &mut self.buffer);
             });
             if let Err(error) = drained {
                 let (first, times) = self.damage.take().unwrap_or((error, 0));

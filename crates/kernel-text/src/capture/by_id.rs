@@ -66,7 +66,9 @@ fn functions(info: &ProgramInfo) -> Vec<Function> {
 
 /// The symbol as the kernel's `bpf_get_prog_name` builds it.
 fn symbol(info: &ProgramInfo, btf: Option<&Btf<'_>>, at: usize) -> String {
-    let tag = info.prog_tags.get(at).map_or(info.tag.0, |t| t.0);
+    // The main function goes by the tag of the whole program; its own in `prog_tags` is of its own instructions alone.
+    let of_subprogram = info.prog_tags.get(at).filter(|_| at > 0);
+    let tag = of_subprogram.map_or(info.tag.0, |t| t.0);
     let hex: String = tag.iter().map(|b| format!("{b:02x}")).collect();
     let from_btf = || {
         let record = info.func_info.get(at)?;

@@ -1,4 +1,4 @@
-use super::{Layout, RawRecord, RecordHeader};
+use super::{Layout, RawRecord, RecordHeader, overlong};
 use crate::bytes::{Cursor, Out};
 use crate::{Error, ErrorKind, Result, SampleType};
 
@@ -29,10 +29,11 @@ impl SampleId {
         if !layout.sample_id_all {
             return Ok((body, Self::default()));
         }
-        let Some(at) = body.len().checked_sub(layout.trailer_bytes) else {
+        let Some((body, trailer)) = overlong::before_sample_id(raw, layout).and_then(|at| body.split_at_checked(at))
+        else {
             return Err(Error::at(ErrorKind::Truncated, "sample id of a record", raw.offset));
         };
-        let (body, trailer) = body.split_at(at);
+        let at = body.len();
         let mut c = Cursor::new(trailer, raw.offset + (RecordHeader::SIZE + at) as u64, layout.endian);
         Ok((body, Self::decode(&mut c, layout.sample_type)?))
     }

@@ -1,8 +1,11 @@
 //! Programs: bpf, xdp, tail-call, and classic filters.
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
+use afterimage_kernel_text::capture::by_id::{self, Program};
 use afterimage_perf_data::{Endian, Layout, RawRecord, Record, decode};
 use afterimage_perf_event::config::{Config, Rate};
 use afterimage_perf_event::facts::Facts;
@@ -32,6 +35,31 @@ fn every_function_of_a_program_comes_and_goes_under_its_name() {
                 assert!(tags.insert(name.split('_').nth(2).unwrap().to_owned()), "{name}: the tag of another");
             }
         }
+    }
+}
+
+/// A program's main function goes by the tag of the whole program, a subprogram by its own.
+#[test]
+fn programs_by_id_have_the_kernel_s_symbols() {
+    if !has("programs_by_id_have_the_kernel_s_symbols", &NEEDS) {
+        return;
+    }
+    let mut load = command("bpf --life hot --count 1 --seconds 600").stdout(Stdio::null()).spawn().unwrap();
+    let ours = loop {
+        assert!(load.try_wait().unwrap().is_none(), "the load has ended");
+        let is_ours = |program: &Program| program.functions.iter().any(|f| f.name.contains("_load_bpf_"));
+        if let Some(program) = by_id::programs().into_iter().find(is_ours) {
+            break program;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert_eq!(ours.functions.len(), 3);
+    for function in &ours.functions {
+        let line = format!("{:016x} t {}\t[bpf]", function.address, function.name);
+        assert!(kallsyms.lines().any(|symbol| symbol == line), "{line}");
     }
 }
 
