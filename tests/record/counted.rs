@@ -80,7 +80,7 @@ fn a_tracepoint_carries_no_program() {
     let _turn = beside();
     let folder = folder();
     let path = file(&folder, "data");
-    record(&path, &["-e", "sched:sched_process_exit", "--", "sh", "-c", "(exit 3); (exit 4); true"]);
+    record(&path, &["-e", "sched:sched_process_fork", "--", "sh", "-c", "(exit 3); (exit 4); (exit 5); true"]);
     let alone = tally(&path).total();
     assert_eq!((alone.handled, alone.passed, alone.ring.lost), (None, None, 0));
     assert_eq!(alone.chained, 3, "{alone:?}");
@@ -94,19 +94,19 @@ fn a_tracepoint_carries_no_program() {
 
 #[test]
 fn a_filter_takes_some_hits_of_a_tracepoint() {
-    if !has("a_filter_takes_some_hits_of_a_tracepoint", &[Need::Root, Need::Tracefs]) {
+    if !has("a_filter_takes_some_hits_of_a_tracepoint", &[Need::Root, Need::Tracefs, Need::Cc]) {
         return;
     }
     let _turn = beside();
     let folder = folder();
     let (path, named) = (file(&folder, "data"), file(&folder, "ai-filtered"));
-    std::fs::copy("/bin/true", &named).unwrap();
-    let script = format!("{0}; /bin/true; {0}", word(&named));
-    let exit = ["-e", "sched:sched_process_exit"];
-    record(&path, &[&exit[..], &["--filter", "comm == \"ai-filtered\"", "--", "sh", "-c", &script]].concat());
+    std::fs::copy(workload::build().faults, &named).unwrap();
+    let script = format!("{0} 1; /bin/true; {0} 1", word(&named));
+    let exec = ["-e", "sched:sched_process_exec"];
+    record(&path, &[&exec[..], &["--filter", "filename ~ \"*ai-filtered\"", "--", "sh", "-c", &script]].concat());
     assert_eq!(tally(&path).total().chained, 2);
     for (words, code) in
-        [(["-e", "cpu-clock", "--filter", "pid == 1"], 2), ([exit[0], exit[1], "--filter", "no =="], 1)]
+        [(["-e", "cpu-clock", "--filter", "pid == 1"], 2), ([exec[0], exec[1], "--filter", "no =="], 1)]
     {
         let output = run(&[&["record", "-o", word(&path)], &words[..], &["true"]].concat());
         assert_eq!(output.status.code(), Some(code), "{words:?}: {}", stderr(&output));

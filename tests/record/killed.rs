@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use afterimage_testkit::{Need, has, workload};
 
@@ -17,6 +18,8 @@ fn kill_in_the_middle(path: &Path, words: &[&str]) {
     let mut recorder = start(path, words);
     let journal = path.with_extension("data.journal");
     until("some passes", || std::fs::metadata(&journal).is_ok_and(|m| m.len() > 3000));
+    // Not between the two writes of a pass, which costs that pass.
+    std::thread::sleep(Duration::from_millis(300));
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     assert!(journal.exists());

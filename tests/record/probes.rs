@@ -60,7 +60,10 @@ fn what_doctor_calls_there_can_be_used() {
     let tracefs = afterimage_testkit::tracefs().unwrap();
     fs::write(tracefs.join("kprobe_events"), "p:afterimage/try do_exit").unwrap();
     let format = tracefs.join("events/afterimage/try/format");
-    assert!(fs::read_to_string(format).unwrap().contains("__probe_ip"));
+    let text = fs::read_to_string(&format).unwrap_or_else(|error| {
+        panic!("{}: {error}; {:?}", format.display(), fs::read_to_string(tracefs.join("kprobe_events")))
+    });
+    assert!(text.contains("__probe_ip"), "{text}");
     fs::write(tracefs.join("kprobe_events"), "-:afterimage/try").unwrap();
     let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     assert!(lockdown.is_empty() || lockdown.contains("[none]"), "{lockdown}");

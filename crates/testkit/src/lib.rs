@@ -55,6 +55,8 @@ pub enum Need {
     Modules,
     /// A guest of `cargo xtask guest`, whichever kernel it runs.
     Guest,
+    /// A machine that is not emulated.
+    NoGuest,
     /// A guest with a kernel 6.1.
     Guest61,
     /// A guest with a kernel 6.12.
@@ -95,6 +97,7 @@ impl Need {
             }
             Need::Modules => (!Path::new("/proc/modules").exists()).then(|| "needs loadable modules".into()),
             Need::Guest => guest().is_none().then(|| "needs a guest".into()),
+            Need::NoGuest => guest().is_some().then(|| "needs a machine that is not emulated".into()),
             Need::Guest61 => (guest().as_deref() != Some("6.1")).then(|| "needs the guest with kernel 6.1".into()),
             Need::FromGuests => {
                 let left = std::env::var_os("AFTERIMAGE_FROM_GUESTS");

@@ -15,6 +15,7 @@ const MOUNTS: &[(&CStr, &CStr, Option<&CStr>)] = &[
     (c"tmpfs", c"/dev/shm", None),
     (c"debugfs", c"/sys/kernel/debug", None),
     (c"tracefs", c"/sys/kernel/tracing", None),
+    (c"securityfs", c"/sys/kernel/security", None),
     (c"bpf", c"/sys/fs/bpf", None),
     (c"cgroup2", c"/sys/fs/cgroup", None),
 ];
