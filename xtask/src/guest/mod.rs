@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// A series of Debian's kernels, or a file with a kernel; more than one if repeated [default: 6.1 and 6.12]
     #[arg(long = "kernel", value_name = "6.1|6.12|PATH")]
     kernels: Vec<String>,
+    /// Only the tests that say most in little time
+    #[arg(long, conflicts_with = "tests")]
+    short: bool,
     /// Start a shell in place of the tests
     #[arg(long)]
     shell: bool,
@@ -32,10 +35,10 @@ pub(crate) struct Options {
     #[arg(long)]
     keep: bool,
     /// Seconds after which a guest is killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     timeout: u64,
     /// Seconds after which a test executable is killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 400)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     test_timeout: u64,
     /// Break something on purpose, to see how it is reported
     #[arg(long, value_name = "NAME")]
@@ -61,32 +64,43 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let kernels = if options.kernels.is_empty() { vec!["6.1".into(), "6.12".into()] } else { options.kernels.clone() };
     let chosen = match options.fault {
         Some(_) => vec![(suite::PLANTED, Vec::new())],
+        None if options.short => suite::short(),
         None => suite::chosen(&options.tests),
     };
     ensure!(!chosen.is_empty(), "no test executable is called {}", options.tests.join(" or "));
     let members: Vec<_> = chosen.iter().map(|(member, _)| *member).collect();
     let built = build::build(&members, &folder)?;
     let site = Site { busybox: busybox(&folder)?, workloads: workloads(&built)?, folder, built };
-    let mut lines = Vec::new();
-    let mut broken = Vec::new();
-    for wanted in &kernels {
-        let kernel = kernel::find(wanted, &site.folder.join("kernels"))?;
-        if options.shell {
-            session::shell(&site, &kernel, options)?;
-            continue;
-        }
-        let outcome = session::tests(&site, &kernel, &chosen, options)?;
-        lines.push(outcome.summary());
-        if !outcome.faults.is_empty() {
-            broken.push(kernel.name.clone());
-        }
+    let find = |wanted: &String| kernel::find(wanted, &site.folder.join("kernels"));
+    let kernels = kernels.iter().map(find).collect::<Result<Vec<_>>>()?;
+    if options.shell {
+        return kernels.iter().try_for_each(|kernel| session::shell(&site, kernel, options));
     }
+    let outcomes = all(&site, &kernels, &chosen, options)?;
     println!();
-    lines.iter().for_each(|line| println!("{line}"));
+    outcomes.iter().for_each(|outcome| println!("{}", outcome.summary()));
+    let broken: Vec<&str> = outcomes.iter().filter(|o| !o.faults.is_empty()).map(|o| o.kernel.as_str()).collect();
     if !broken.is_empty() {
         bail!("something is wrong in the guest with {}", broken.join(" and in that with "));
     }
     Ok(())
+}
+
+/// The guests side by side: each keeps one CPU of this machine busy.
+fn all(
+    site: &Site,
+    kernels: &[kernel::Kernel],
+    chosen: &[(suite::Member, Vec<String>)],
+    options: &Options,
+) -> Result<Vec<session::Outcome>> {
+    std::thread::scope(|scope| {
+        let start = |kernel| scope.spawn(move || session::tests(site, kernel, chosen, options));
+        let guests: Vec<_> = kernels.iter().map(start).collect();
+        let end = |guest: std::thread::ScopedJoinHandle<'_, _>| {
+            guest.join().unwrap_or_else(|_| bail!("the thread of a guest panicked"))
+        };
+        guests.into_iter().map(end).collect()
+    })
 }
 
 impl Options {

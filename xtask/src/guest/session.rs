@@ -26,7 +26,7 @@ const OWN: [&str; 3] = ["sh", "setpriv", "xz"];
 
 /// How a guest went.
 pub(crate) struct Outcome {
-    kernel: String,
+    pub(crate) kernel: String,
     boot: Option<Duration>,
     wall: Duration,
     runs: Vec<Ran>,
@@ -45,9 +45,9 @@ pub(crate) fn tests(
 ) -> Result<Outcome> {
     let runs = runs(site, chosen, options)?;
     let machine = prepare(site, kernel, runs.clone(), options)?;
-    println!("== guest {}", kernel.name);
     let out = site.folder.join("out").join(&kernel.name);
-    let mut log = Live::new(&runs, &out);
+    let mut log = Live::new(&runs, &out, &kernel.name);
+    log.say(&format!("== guest {}", kernel.name));
     let start = Instant::now();
     let end = machine.run(&mut |message| log.take(message))?;
     let wall = start.elapsed();
@@ -177,6 +177,8 @@ fn on_path(name: &str) -> Option<PathBuf> {
 
 /// Takes the guest's messages: shows what tests print and keeps it, one file for each executable.
 struct Live {
+    /// What stands in front of each line, because guests run side by side: the kernel's series.
+    series: String,
     runs: Vec<Ran>,
     logs: PathBuf,
     current: Option<(usize, Instant, Option<File>)>,
@@ -186,7 +188,7 @@ struct Live {
 }
 
 impl Live {
-    fn new(runs: &[Run], out: &Path) -> Live {
+    fn new(runs: &[Run], out: &Path, kernel: &str) -> Live {
         let ran = |run: &Run| Ran {
             name: run.name.clone(),
             limit: run.limit,
@@ -196,49 +198,62 @@ impl Live {
             wall: Duration::ZERO,
         };
         let runs = runs.iter().map(ran).collect();
-        Live { runs, logs: out.join("logs"), current: None, line: Vec::new(), boot: None, finished: None }
+        let series = kernel.split('.').take(2).collect::<Vec<_>>().join(".");
+        Live { series, runs, logs: out.join("logs"), current: None, line: Vec::new(), boot: None, finished: None }
+    }
+
+    fn say(&self, line: &str) {
+        println!("{:5}| {line}", self.series);
     }
 
     fn take(&mut self, message: Message) {
         match message {
             Message::Up { uptime_ms, release } => {
-                println!("{release} is up after {:.1} s", uptime_ms as f64 / 1000.0);
+                self.say(&format!("{release} is up after {:.1} s", uptime_ms as f64 / 1000.0));
                 self.boot = Some(Duration::from_millis(uptime_ms));
             }
             Message::Started(index) => self.start(index as usize),
             Message::Output(bytes) => self.output(&bytes),
             Message::Ended(index, how) => {
+                if !self.line.is_empty() {
+                    self.end_line();
+                }
                 let Some(run) = self.runs.get_mut(index as usize) else { return };
                 run.how = Some(how);
                 run.wall = self.current.take().map_or(Duration::ZERO, |(_, start, _)| start.elapsed());
             }
-            Message::Note(text) => println!("note from the guest: {text}"),
+            Message::Note(text) => self.say(&format!("note from the guest: {text}")),
             Message::Finished(bytes) => self.finished = Some(bytes),
         }
     }
 
     fn start(&mut self, index: usize) {
         let Some(run) = self.runs.get_mut(index) else { return };
-        println!("-- {}", run.name);
         run.started = true;
-        let file =
-            fs::create_dir_all(&self.logs).and_then(|()| File::create(self.logs.join(format!("{}.log", run.name))));
+        let name = run.name.clone();
+        self.say(&format!("-- {name}"));
+        let file = fs::create_dir_all(&self.logs).and_then(|()| File::create(self.logs.join(format!("{name}.log"))));
         self.current = Some((index, Instant::now(), file.ok()));
         self.line.clear();
     }
 
     fn output(&mut self, bytes: &[u8]) {
-        let _ = io::stdout().write_all(bytes);
-        let _ = io::stdout().flush();
-        let Some((index, _, file)) = &mut self.current else { return };
-        let _ = file.as_mut().map(|file| file.write_all(bytes));
+        if let Some((_, _, Some(file))) = &mut self.current {
+            let _ = file.write_all(bytes);
+        }
         for byte in bytes {
-            if *byte == b'\n' {
-                self.runs[*index].counts.add_line(&String::from_utf8_lossy(&self.line));
-                self.line.clear();
-            } else {
-                self.line.push(*byte);
+            match byte {
+                b'\n' => self.end_line(),
+                byte => self.line.push(*byte),
             }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+        self.say(&line);
+        if let Some((index, ..)) = &self.current {
+            self.runs[*index].counts.add_line(&line);
         }
     }
 }

@@ -28,6 +28,28 @@ pub(crate) const SUITE: &[Member] = &[
     tests("afterimage", "", "record"),
 ];
 
+/// What `--short` takes: the counts of programs, their context, rings, loads, and the recordings that leave the guest.
+const SHORT: &[&str] = &[
+    "handler::context",
+    "handler::page_faults",
+    "handler::stub",
+    "handler::swap",
+    "perf-event",
+    "recorder",
+    "guest-loads",
+    "afterimage-record::elsewhere",
+    "afterimage-record::probes",
+    "afterimage-record::chained",
+    "afterimage-record::small_ring",
+    "afterimage-record::killed",
+];
+
+/// The tests that say most in little time.
+pub(crate) fn short() -> Vec<(Member, Vec<String>)> {
+    let words: Vec<String> = SHORT.iter().map(|word| (*word).to_owned()).collect();
+    chosen(&words)
+}
+
 /// Where tests fail or never end on purpose, to show that this is noticed. Only `--fault` runs it.
 pub(crate) const PLANTED: Member = tests("guest", "xtask/guest", "planted");
 
@@ -104,6 +126,14 @@ mod tests {
         assert_eq!(all.len(), SUITE.len());
         assert!(all.iter().all(|(_, filters)| filters == &["killed"]));
         assert_eq!(names(&["count::twice"]).len(), SUITE.len(), "a module of tests is no package");
+    }
+
+    #[test]
+    fn the_short_set_names_what_there_is() {
+        let names: Vec<String> = short().into_iter().map(|(member, _)| member.name()).collect();
+        let all = ["handler-native", "perf-event-native", "perf-event-sideband", "recorder-lib", "guest-loads"];
+        assert_eq!(names[..5], all);
+        assert_eq!(names[5..], ["afterimage-record"], "no word is a filter for all");
     }
 
     #[test]
