@@ -57,9 +57,9 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
         [] => None,
         argv => Some(child::spawn_stopped_to(argv, stdout_of_child(plan)?)?),
     };
-    let target = target(plan, &facts, child.as_ref())?;
     let mut notes = Vec::new();
-    let mut session = Session::open(&kernel, &facts, plan, &target, &mut notes)?;
+    let find = || target(plan, &facts, child.as_ref());
+    let (mut session, target) = Session::open(&kernel, &facts, plan, &find, &mut notes)?;
     let mut live = Live::begin(plan, &facts, &session)?;
     // Only now: what else would be said before an error does not matter any more.
     notes.iter().for_each(|note| observer.note(note));

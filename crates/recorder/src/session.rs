@@ -5,6 +5,7 @@
 //! ```
 //! The sideband listens before anything is scanned, so that nothing falls between scan and record.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use afterimage_handler::{Builtin, EventConfig, Handlers, Options as HandlerOptions};
@@ -19,7 +20,11 @@ use afterimage_perf_event::spec::{EventClass, EventSpec};
 use afterimage_perf_event::sys::Kernel;
 
 use crate::book::{Book, Place, RingOwner};
+use crate::synth::procfs;
 use crate::{Plan, RecordError};
+
+/// How often the events of a target that keeps growing are opened.
+const OPENINGS: usize = 10;
 
 /// Data pages of each sideband ring: 256 KiB hold some thousand maps.
 const SIDEBAND_PAGES: usize = 64;
@@ -35,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) owners: Owners,
     pub(crate) book: Book,
     pub(crate) cpus: Vec<u32>,
+    /// Some tasks have events without a program, since they were started while programs were attached.
+    pub(crate) some_without_program: bool,
 }
 
 /// Whose records each ring holds, ring by ring.
@@ -50,7 +57,8 @@ pub(crate) fn may_use_bpf() -> bool {
 }
 
 impl Session {
-    /// Opens everything. Notes for the user are appended to `notes`.
+    /// Opens everything on the target that `find` gives, and gives that too: a process may grow between two calls.
+    /// Notes for the user are appended to `notes`.
     ///
     /// # Errors
     /// When a part that was asked for cannot be had; nothing stays open then.
@@ -58,20 +66,21 @@ impl Session {
         kernel: &Arc<dyn Kernel>,
         facts: &Facts,
         plan: &Plan,
-        target: &Target,
+        find: &dyn Fn() -> Result<Target, RecordError>,
         notes: &mut Vec<String>,
-    ) -> Result<Session, RecordError> {
+    ) -> Result<(Session, Target), RecordError> {
         let online = facts.online_cpus().map_err(RecordError::system("list of online CPUs"))?;
         let mut specs = plan.events.clone();
         let config = Config { rate: plan.rate, callchain: plan.callchain, ..Config::default() };
         specs.iter_mut().for_each(|spec| config.apply(spec));
-        let sampling = open::open(kernel, facts, specs, target, Options { pages: plan.pages })?;
-        notes.extend(sampling.notes.iter().map(ToString::to_string));
-
-        let stubs = stub_indices(&sampling.specs);
-        let (handlers, outputs) = programs(kernel, facts, plan, &sampling, &stubs, &online, notes)?;
+        let mut sampled = Sampled::open(kernel, facts, plan, find, specs, &online, notes)?;
+        let outputs = match plan.builtin() {
+            Builtin::Emit => open_outputs(kernel, facts, plan, &mut sampled, &online)?,
+            _ => None,
+        };
+        let Sampled { sampling, stubs, handlers, target, born } = sampled;
         let wanted = AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT | AttrFlags::BUILD_ID;
-        let sideband = sideband::open(kernel, facts, target, wanted, Options { pages: SIDEBAND_PAGES })?;
+        let sideband = sideband::open(kernel, facts, &target, wanted, Options { pages: SIDEBAND_PAGES })?;
         notes.extend(sideband.opened.notes.iter().map(ToString::to_string));
 
         if sideband.all_cpus {
@@ -81,7 +90,10 @@ impl Session {
         let mut book = Book::new(sampling.specs.len(), &online);
         let owners = owners(&sampling, outputs.as_ref(), &stubs, &mut book);
         let stubs = if handlers.is_some() { stubs } else { vec![None; stubs.len()] };
-        Ok(Session { sampling, outputs, sideband, handlers, stubs, owners, book, cpus: online })
+        let some_without_program = born > 0;
+        let session =
+            Session { sampling, outputs, sideband, handlers, stubs, owners, book, cpus: online, some_without_program };
+        Ok((session, target))
     }
 
     /// Every ring with the owner of its records, and the books beside them: handler rings first, then sampling, then
@@ -131,35 +143,102 @@ fn stub_indices(specs: &[EventSpec]) -> Vec<Option<usize>> {
         .collect()
 }
 
-/// Loads the programs, attaches a stub to every event that takes one, and opens the handler rings.
+/// The sampling events with their programs.
+struct Sampled {
+    sampling: Opened,
+    /// Per event, its index among those that carry a stub.
+    stubs: Vec<Option<usize>>,
+    handlers: Option<Handlers>,
+    target: Target,
+    /// Tasks that were started while programs were attached.
+    born: usize,
+}
+
+impl Sampled {
+    /// What a task of the target starts between the opening of its events and the attaching of a program inherits events
+    /// without one, and what it started just before has none at all. So when the target has grown meanwhile, its events
+    /// are opened again.
+    fn open(
+        kernel: &Arc<dyn Kernel>,
+        facts: &Facts,
+        plan: &Plan,
+        find: &dyn Fn() -> Result<Target, RecordError>,
+        specs: Vec<EventSpec>,
+        cpus: &[u32],
+        notes: &mut Vec<String>,
+    ) -> Result<Sampled, RecordError> {
+        let options = Options { pages: plan.pages };
+        let mut target = find()?;
+        let mut sampling = open::open(kernel, facts, specs, &target, options)?;
+        notes.extend(sampling.notes.iter().map(ToString::to_string));
+
+        let stubs = stub_indices(&sampling.specs);
+        let mut handlers = programs(plan, &sampling, &stubs, cpus, notes)?;
+        let mut born = 0;
+        if grows(&target) && handlers.is_some() {
+            for turn in 0..OPENINGS {
+                if turn > 0 {
+                    handlers = programs(plan, &sampling, &stubs, cpus, &mut Vec::new())?;
+                }
+                target = find()?;
+                let before = family(&target);
+                let specs = std::mem::take(&mut sampling.specs);
+                drop(sampling);
+                sampling = open::open(kernel, facts, specs, &target, options)?;
+                handlers = attached(handlers, plan, &sampling, &stubs, notes)?;
+                born = family(&target).into_iter().filter(|tid| !before.contains(tid)).count();
+                if born == 0 {
+                    break;
+                }
+            }
+        } else {
+            handlers = attached(handlers, plan, &sampling, &stubs, notes)?;
+        }
+        if born > 0 {
+            notes.push(format!(
+                "{born} tasks were started while programs were attached; they may be sampled without one"
+            ));
+        }
+        Ok(Sampled { sampling, stubs, handlers, target, born })
+    }
+}
+
+/// Whether the events of new tasks come from those of their parents. A command is stopped until it is sampled.
+fn grows(target: &Target) -> bool {
+    matches!(target, Target::Tasks { inherit: true, .. })
+}
+
+/// The threads of a target that may grow by itself.
+fn family(target: &Target) -> Vec<u32> {
+    match target {
+        Target::Tasks { tids, .. } => procfs::family(Path::new("/proc"), &procfs::processes_of(tids)),
+        Target::Cpus(_) | Target::Command { .. } => Vec::new(),
+    }
+}
+
+/// Loads the programs for the events that take one.
 fn programs(
-    kernel: &Arc<dyn Kernel>,
-    facts: &Facts,
     plan: &Plan,
     sampling: &Opened,
     stubs: &[Option<usize>],
     cpus: &[u32],
     notes: &mut Vec<String>,
-) -> Result<(Option<Handlers>, Option<Opened>), RecordError> {
+) -> Result<Option<Handlers>, RecordError> {
     if stubs.iter().all(Option::is_none) {
-        return Ok((None, None));
+        return Ok(None);
     }
     if plan.handler.is_none() && !may_use_bpf() {
         notes.push("samples go without a program: that needs CAP_BPF and CAP_PERFMON".to_owned());
-        return Ok((None, None));
+        return Ok(None);
     }
     match load(plan, sampling, stubs, cpus) {
-        Ok(mut handlers) => {
+        Ok(handlers) => {
             notes.extend(handlers.note().map(str::to_owned));
-            let outputs = match plan.builtin() {
-                Builtin::Emit => Some(open_outputs(kernel, facts, plan, sampling, stubs, cpus, &mut handlers)?),
-                _ => None,
-            };
-            Ok((Some(handlers), outputs))
+            Ok(Some(handlers))
         }
         Err(error) if plan.handler.is_none() => {
             notes.push(format!("samples go without a program: {error}"));
-            Ok((None, None))
+            Ok(None)
         }
         Err(error) => Err(error.into()),
     }
@@ -180,13 +259,30 @@ fn load(
         cpus: cpus.to_vec(),
         ..HandlerOptions::default()
     };
-    let mut handlers = Handlers::load(&options)?;
+    Handlers::load(&options)
+}
+
+/// Attaches a stub to every event that takes one. When that fails and nobody asked for a handler, there is none.
+fn attached(
+    handlers: Option<Handlers>,
+    plan: &Plan,
+    sampling: &Opened,
+    stubs: &[Option<usize>],
+    notes: &mut Vec<String>,
+) -> Result<Option<Handlers>, RecordError> {
+    let Some(mut handlers) = handlers else { return Ok(None) };
+    let stub_of = |event: &Event| stubs.get(event.spec).copied().flatten();
     for event in &sampling.events {
-        if let Some(stub) = stubs.get(event.spec).copied().flatten() {
-            handlers.attach(stub, event.as_fd())?;
+        match stub_of(event).map_or(Ok(()), |stub| handlers.attach(stub, event.as_fd())) {
+            Ok(()) => {}
+            Err(error) if plan.handler.is_none() => {
+                notes.push(format!("samples go without a program: {error}"));
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(handlers)
+    Ok(Some(handlers))
 }
 
 /// One handler ring per sampling event and CPU. They are CPU-wide also for tasks: the program writes to its CPU's.
@@ -194,13 +290,12 @@ fn open_outputs(
     kernel: &Arc<dyn Kernel>,
     facts: &Facts,
     plan: &Plan,
-    sampling: &Opened,
-    stubs: &[Option<usize>],
+    sampled: &mut Sampled,
     cpus: &[u32],
-    handlers: &mut Handlers,
-) -> Result<Opened, RecordError> {
+) -> Result<Option<Opened>, RecordError> {
+    let Sampled { sampling, stubs, handlers: Some(handlers), .. } = sampled else { return Ok(None) };
     let config = Config { rate: Some(Rate::Period(1)), sample_type: SampleType::RAW, ..Config::default() };
-    let specs = sampling.specs.iter().zip(stubs).filter(|(_, stub)| stub.is_some()).map(|(spec, _)| {
+    let specs = sampling.specs.iter().zip(&*stubs).filter(|(_, stub)| stub.is_some()).map(|(spec, _)| {
         let mut output = EventSpec::bpf_output(&format!("{}/{}", spec.name, plan.builtin()));
         config.apply(&mut output);
         // A program's records have no period; without the field readers weigh each as one.
@@ -214,7 +309,7 @@ fn open_outputs(
             handlers.set_output(event.spec, cpu, event.as_fd())?;
         }
     }
-    Ok(outputs)
+    Ok(Some(outputs))
 }
 
 /// Enters every id into the books and says whose each ring is.

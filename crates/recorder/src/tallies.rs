@@ -59,7 +59,13 @@ fn build(session: &Session, complete: bool, lost: impl Fn(&Row, usize, u32) -> u
             let lost = lost(&row, event, cpu);
             let stub = session.stubs.get(event).copied().flatten();
             let tally = match session.handlers.as_ref().zip(stub) {
-                Some((handlers, stub)) => with_program(&row, lost, &handlers.counters(stub, cpu), complete),
+                Some((handlers, stub)) => {
+                    let mut counters = handlers.counters(stub, cpu);
+                    if session.some_without_program {
+                        admit(&mut counters, &row);
+                    }
+                    with_program(&row, lost, &counters, complete)
+                }
                 None => without_program(&row, lost),
             };
             (cpu, tally)
@@ -81,6 +87,14 @@ fn without_program(row: &Row, lost: u64) -> Tally {
         throttle: throttle(row),
         ..Tally::default()
     }
+}
+
+/// Samples of tasks that have no program went the way that `none` sends them: they were handled by nobody and arrived.
+fn admit(counters: &mut Counters, row: &Row) {
+    let past = row.delivered.saturating_sub(counters.chained);
+    counters.handled += past;
+    counters.passed += past;
+    counters.chained += past;
 }
 
 /// With a program its counters say what should have arrived; what did not is lost.
@@ -138,6 +152,16 @@ mod tests {
     fn too_many_delivered_does_not_add_up() {
         let row = Row { delivered: 86, ..Row::default() };
         assert!(with_program(&row, 0, &counters(), true).check().is_err());
+    }
+
+    #[test]
+    fn samples_past_the_program_are_admitted_where_that_can_be() {
+        let row = Row { delivered: 90, ..Row::default() };
+        let mut counters = counters();
+        admit(&mut counters, &row);
+        let tally = with_program(&row, 0, &counters, true);
+        assert_eq!((tally.handled, tally.chained, tally.ring.lost), (Some(105), 90, 0));
+        assert_eq!(tally.check(), Ok(()));
     }
 
     #[test]

@@ -160,9 +160,46 @@ pub(crate) fn processes_of(tids: &[u32]) -> Vec<u32> {
     pids
 }
 
+/// The threads of these processes and of all that descend from them, ascending.
+pub(crate) fn family(proc: &Path, pids: &[u32]) -> Vec<u32> {
+    let parent_of = |pid: u32| Some((pid, parent(&fs::read(proc.join(pid.to_string()).join("stat")).ok()?)?));
+    let parents: Vec<(u32, u32)> = numbers(proc).into_iter().filter_map(parent_of).collect();
+    let mut members = pids.to_vec();
+    let mut at = 0;
+    while let Some(&member) = members.get(at) {
+        let children = parents.iter().filter(|(pid, ppid)| *ppid == member && !members.contains(pid));
+        let children: Vec<u32> = children.map(|(pid, _)| *pid).collect();
+        members.extend(children);
+        at += 1;
+    }
+    let threads = members.iter().flat_map(|pid| numbers(&proc.join(pid.to_string()).join("task")));
+    let mut threads: Vec<u32> = threads.collect();
+    threads.sort_unstable();
+    threads.dedup();
+    threads
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_family_grows_by_threads_and_children() {
+        let (proc, me) = (Path::new("/proc"), std::process::id());
+        let before = family(proc, &[me]);
+        assert!(before.contains(&me));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || told.recv().is_err());
+        let after = family(proc, &[me]);
+        assert!(after.contains(&child.id()) && !before.contains(&child.id()));
+        // Other tests' threads come and go meanwhile.
+        assert!(after.iter().filter(|tid| !before.contains(tid)).count() >= 2, "{before:?} {after:?}");
+        drop(tell);
+        assert!(thread.join().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_line_with_everything() {

@@ -39,7 +39,16 @@ fn start(
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
     command.env("CARGO_MANIFEST_DIR", &step.folder).current_dir(&step.folder);
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    // A session of its own: with us in the same one, a stopped process of a test would get it a SIGHUP whenever an
+    // orphan of its group ends.
+    // SAFETY: setsid may be called between fork and exec, and touches no memory of this process.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
     Ok((command.spawn()?, reader))
 }
 
