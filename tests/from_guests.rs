@@ -34,7 +34,9 @@ fn of_the_kernel(report: &Value) -> BTreeMap<String, u64> {
     for row in report["events"].as_array().unwrap().iter().flat_map(|event| event["rows"].as_array().unwrap()) {
         let dso = row["dso"].as_str().unwrap();
         if dso.starts_with('[') && dso != "[unknown]" && dso != "[vdso]" {
-            *by_symbol.entry(row["sym"].as_str().unwrap().to_owned()).or_default() += row["samples"].as_u64().unwrap();
+            // What has no name has its address instead.
+            let symbol = row["sym"].as_str().or(row["address"].as_str()).unwrap_or_else(|| panic!("{row}"));
+            *by_symbol.entry(symbol.to_owned()).or_default() += row["samples"].as_u64().unwrap();
         }
     }
     by_symbol
@@ -78,7 +80,7 @@ fn a_killed_recording_of_a_guest_has_no_names_of_this_kernel() {
         let report = report(&folder.join("killed.data"));
         let symbols = of_the_kernel(&report);
         println!("{}: {} addresses of the kernel", folder.display(), symbols.len());
-        assert!(symbols.len() >= 5, "{report}");
+        assert!(!symbols.is_empty(), "{report}");
         let named: Vec<&String> = symbols.keys().filter(|s| is_named(s) && !s.starts_with("bpf_")).collect();
         assert!(named.is_empty(), "{named:?}");
         let reasons = report["unresolved"].as_array().unwrap();

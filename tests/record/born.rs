@@ -19,7 +19,9 @@ fn children_that_start_meanwhile_are_counted_too() {
     let path = file(&folder, "a.data");
     for _ in 0..3 {
         let work = "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) &";
-        let script = format!("n=0; while [ $n -lt 25 ]; do {work} n=$((n+1)); sleep 0.01; done; i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done");
+        let script = format!(
+            "n=0; while [ $n -lt 25 ]; do {work} n=$((n+1)); sleep 0.01; done; i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done"
+        );
         let mut parent = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).spawn().unwrap();
         let pid = parent.id().to_string();
         let output = recorder(&path, &["-p", &pid, "-F", "2000", "--duration", "1.5"]).output().unwrap();
