@@ -114,7 +114,8 @@ impl Need {
 
     /// Whether a guest has this where the machine has not.
     pub fn is_given_by_guests(self) -> bool {
-        matches!(self, Need::Kcore | Need::Kprobes | Need::Modules | Need::Guest | Need::Guest61 | Need::Guest612)
+        use Need as N;
+        matches!(self, N::Kcore | N::Kprobes | N::Modules | N::Guest | N::Guest61 | N::Guest612 | N::FromGuests)
     }
 }
 

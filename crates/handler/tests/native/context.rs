@@ -156,7 +156,8 @@ fn a_breakpoint_that_the_kernel_hits_is_like_an_nmi() {
     // SAFETY: both fds live through the call, which takes a program's fd by value.
     let failed = unsafe { libc::ioctl(event.fd.as_raw_fd(), 0x4004_2408, program.as_raw_fd()) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
-    // A buffer that nothing was ever written to drops what comes first out of an NMI (6.1).
+    // A CPU's buffer that nothing was ever written to drops what comes first out of an NMI.
+    stay_on_one_cpu();
     std::fs::write(tracefs().unwrap().join("trace_marker"), "first\n").unwrap();
     event.enable();
     watched.write(3);
@@ -171,6 +172,18 @@ fn a_breakpoint_that_the_kernel_hits_is_like_an_nmi() {
     // "comm-pid [cpu] flags time: …": irqs off, resched, context, depth of preemption, migration.
     let context = |line: &str| line.split(']').nth(1).and_then(|rest| rest.trim_start().chars().nth(2));
     assert!(ours.iter().all(|line| matches!(context(line), Some('Z' | 'z'))), "{ours:?}");
+}
+
+/// Keeps this thread on the first CPU.
+fn stay_on_one_cpu() {
+    // SAFETY: a cpu_set_t is plain bits, of which none set is a value; CPU_SET stays inside of it for CPU 0.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        set
+    };
+    // SAFETY: the set lives through the call, which reads as many bytes of it as it is told.
+    assert_eq!(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }, 0);
 }
 
 /// A program of type perf_event that prints `kernel hit` and drops the sample.
