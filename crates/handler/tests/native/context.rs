@@ -160,15 +160,16 @@ fn a_breakpoint_that_the_kernel_hits_is_like_an_nmi() {
     stay_on_one_cpu();
     std::fs::write(tracefs().unwrap().join("trace_marker"), "first\n").unwrap();
     event.enable();
-    watched.write(3);
+    // Printing out of an NMI may fail, most often the first times.
+    watched.write(200);
     event.disable();
     let mut text = String::new();
     std::fs::File::open(tracefs().unwrap().join("trace")).unwrap().read_to_string(&mut text).unwrap();
     // Lines of an earlier run stay in the trace.
     let by_us = |line: &str| line.ends_with(": kernel hit") && line.contains(&format!("-{} ", gettid()));
     let ours: Vec<&str> = text.lines().filter(|line| by_us(line)).collect();
-    println!("{}", ours.join("\n"));
-    assert!(ours.len() >= 3, "{text}");
+    println!("{} lines: {:?}", ours.len(), ours.last());
+    assert!(!ours.is_empty(), "{text}");
     // "comm-pid [cpu] flags time: …": irqs off, resched, context, depth of preemption, migration.
     let context = |line: &str| line.split(']').nth(1).and_then(|rest| rest.trim_start().chars().nth(2));
     assert!(ours.iter().all(|line| matches!(context(line), Some('Z' | 'z'))), "{ours:?}");
