@@ -25,10 +25,11 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the kernel is told.
 ///
 /// Whatever locks up ends in a panic, and a panic in a reset, which ends qemu. The times are those that a slow, busy
-/// machine under emulation survives: a soft lock-up is told after 2 * 15 s, and before an RCU stall.
+/// machine under emulation survives: a soft lock-up is told after 2 * 15 s, and before an RCU stall. The clock of traces
+/// is named so that the kernel does not change it some seconds after the start, which empties the trace.
 const COMMAND_LINE: &str = "console=ttyS0,115200 loglevel=6 rdinit=/init panic=-1 oops=panic softlockup_panic=1 \
     watchdog_thresh=15 rcupdate.rcu_cpu_stall_timeout=45 sysctl.kernel.panic_on_rcu_stall=1 \
-    sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=120";
+    sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=120 trace_clock=local";
 
 /// A machine to be started.
 #[derive(Clone, Debug)]
