@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use afterimage_handler::Builtin;
 use afterimage_kernel_text::capture::by_id;
 use afterimage_perf_data::{Endian, Features, Layout, Private, RecordingTally};
+use afterimage_perf_event::caps::{Cap, Caps};
 use afterimage_perf_event::child::{self, Child, Ended};
 use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::open::{Target, threads_of};
@@ -188,10 +189,9 @@ impl Live {
             Target::Command { pid, .. } => scanner.these(&self.sideband, &[*pid], &mut records)?,
         };
         if scanner.refused() > 0 {
-            let n = scanner.refused();
-            observer.note(&format!(
-                "without CAP_SYS_PTRACE the maps of {n} processes cannot be read: their code has no names"
-            ));
+            let (n, s) = (scanner.refused(), if scanner.refused() == 1 { "" } else { "es" });
+            let cause = if Caps::effective().allows(Cap::SysPtrace) { "" } else { ", that needs CAP_SYS_PTRACE" };
+            observer.note(&format!("the maps of {n} process{s} cannot be read{cause}: their code has no names"));
         }
         let mut rest = records.as_slice();
         while let Some((record, tail)) = split_record(rest) {
