@@ -30,16 +30,18 @@ fn never(_: &str, _: &str) -> bool {
     false
 }
 
-/// The same address in the same object may have another name, for three reasons: perf names a return address by what
+/// The same address in the same object may have another name, for four reasons: perf names a return address by what
 /// follows the call, also where that is the next function, whose first byte it is then; it names entries of the PLT
-/// otherwise; and what lies in memory not at all.
+/// otherwise; and what lies in memory not at all. The vDSO has no name of ours where perf did not write down which kernel
+/// ran (`-N`): it is the kernel's.
 fn naming(our: &str, their: &str) -> bool {
     let (Some(ours), Some(theirs)) = (frame(our), frame(their)) else { return false };
     let same_place = (ours.0, ours.2) == (theirs.0, theirs.2);
     // Where no offset is printed, this cannot be told.
     let next_function = theirs.1.rsplit_once("+0x").is_none_or(|(_, offset)| offset == "0");
     let linkage = ours.1.contains("@plt") || theirs.1.contains("@plt");
-    same_place && (next_function || linkage || theirs.1 == "[unknown]")
+    let kernels_own = ours.1 == "[unknown]" && ours.2 == " ([vdso])";
+    same_place && (next_function || linkage || kernels_own || theirs.1 == "[unknown]")
 }
 
 /// Address, name and object of a line of a call chain.
