@@ -11,11 +11,16 @@ use crate::helper::{beside, until};
 
 /// `record -o - | reader`: both outputs.
 fn piped(handler: &str, reader: &mut Command) -> (std::process::Output, std::process::Output) {
-    let busy = workload::build().busy;
+    // What the program prints must not get into the pipe.
+    let busy = format!("{} 300 >&2", word(&workload::build().busy));
+    streamed(&["-F", "2000", "-g", "--handler", handler, "--", "sh", "-c", &busy], reader)
+}
+
+/// `record -o - WORDS | reader`: both outputs.
+fn streamed(words: &[&str], reader: &mut Command) -> (std::process::Output, std::process::Output) {
     let mut writer = afterimage()
-        .args(["record", "-o", "-", "-F", "2000", "-g", "--handler", handler, "--"])
-        // What the program prints must not get into the pipe.
-        .args(["sh", "-c", &format!("{} 300 >&2", word(&busy))])
+        .args(["record", "-o", "-"])
+        .args(words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -70,20 +75,15 @@ fn a_pipe_carries_the_formats_of_tracepoints() {
     let mut perf = Command::new("perf");
     perf.args(script);
     for reader in [&mut perf, afterimage().args(script)] {
-        let mut writer = afterimage()
-            .args(["record", "-o", "-", "-e", "sched:sched_process_exit", "--", "sh", "-c", "(exit 3); (exit 4); true"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let read = reader.stdin(writer.stdout.take().unwrap()).output().unwrap();
-        reader.stdin(Stdio::null());
-        let writer = writer.wait_with_output().unwrap();
+        let words = ["-e", "sched:sched_process_fork", "--", "sh", "-c", "(exit 3); (exit 4); (exit 5); true"];
+        let (writer, read) = streamed(&words, reader);
         assert_eq!(writer.status.code(), Some(0), "{}", stderr(&writer));
         assert!(read.status.success(), "{reader:?}: {}", stderr(&read));
         println!("{reader:?}: {}", stdout(&read));
-        let hits =
-            stdout(&read).lines().filter(|line| line.contains("sched_process_exit") && line.contains("prio=")).count();
+        let hits = stdout(&read)
+            .lines()
+            .filter(|line| line.contains("sched_process_fork") && line.contains("child_comm="))
+            .count();
         assert_eq!(hits, 3, "{reader:?}: {}{}", stdout(&read), stderr(&read));
     }
 }

@@ -6,7 +6,7 @@
 //! measure of the programs (bpf_enable_stats), taken in rounds of its own; the line with an empty program says what the
 //! measure itself costs.
 
-#![allow(clippy::unwrap_used, reason = "an example")]
+#![expect(clippy::unwrap_used, reason = "an example")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;

@@ -217,11 +217,7 @@ impl Live {
         let mut passes = || loop {
             let left = delay.saturating_sub(begun.elapsed());
             let over = waiter.wait(session, Some(left), stop).map_err(RecordError::system("poll"))?;
-            let ended = match child.as_mut() {
-                Some(child) => child.try_wait().map_err(RecordError::system("wait for the command"))?,
-                None => None,
-            };
-            if over || ended.is_some() || delay <= begun.elapsed() || stop.load(Ordering::Relaxed) {
+            if over || ended(child)?.is_some() || delay <= begun.elapsed() || stop.load(Ordering::Relaxed) {
                 return session.enable();
             }
             self.passes.run(session, &mut self.output)?;
@@ -242,27 +238,25 @@ impl Live {
         observer: &mut dyn Observer,
     ) -> Result<Option<Ended>, RecordError> {
         let started = Instant::now();
-        let mut ended = None;
+        let mut end;
         loop {
             let left = plan.duration.map(|d| d.saturating_sub(started.elapsed()));
             let over = waiter.wait(session, left, stop).map_err(RecordError::system("poll"))?;
-            if let Some(child) = child.as_mut() {
-                ended = child.try_wait().map_err(RecordError::system("wait for the command"))?;
-            }
+            end = ended(child)?;
             let time_over = left.is_some_and(|left| left.is_zero());
-            if ended.is_some() || over || time_over || stop.load(Ordering::Relaxed) {
+            if end.is_some() || over || time_over || stop.load(Ordering::Relaxed) {
                 break;
             }
             self.passes.run(session, &mut self.output)?;
             observer.progress(&self.progress(session, started));
         }
         session.disable()?;
-        if let (Some(child), None) = (child.as_mut(), ended) {
-            ended = end_child(child, stop)?;
+        if let (Some(child), None) = (child.as_mut(), end) {
+            end = end_child(child, stop)?;
         }
         self.passes.run(session, &mut self.output)?;
         observer.progress(&self.progress(session, started));
-        Ok(ended)
+        Ok(end)
     }
 
     fn progress(&self, session: &Session, started: Instant) -> Progress {
@@ -307,6 +301,12 @@ impl Live {
         passes.files.keep_unreachable(Cache::open_default().as_ref());
         Ok(Outcome { tally, bytes, ended, problems })
     }
+}
+
+/// How the command ended, if there is one and it has.
+fn ended(child: &mut Option<Child>) -> Result<Option<Ended>, RecordError> {
+    let Some(child) = child else { return Ok(None) };
+    child.try_wait().map_err(RecordError::system("wait for the command"))
 }
 
 /// The time is over, or the user wants to stop: the command ends too, as perf does it.
