@@ -69,6 +69,10 @@ impl Observer for Watcher<'_> {
     fn progress(&mut self, progress: &Progress) {
         self.line.show(progress);
     }
+
+    fn is_watched(&self) -> bool {
+        self.line.is_visible()
+    }
 }
 
 /// Words and exit codes of what went wrong.

@@ -22,6 +22,11 @@ impl StatusLine {
         StatusLine { bar }
     }
 
+    /// Whether anybody sees it.
+    pub(crate) fn is_visible(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
     /// Shows how far the recording is.
     pub(crate) fn show(&self, progress: &Progress) {
         self.bar.set_message(describe(progress));

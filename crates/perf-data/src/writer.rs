@@ -18,6 +18,8 @@ use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Layout, Private
 
 /// Records are gathered up to this many bytes before they are written.
 const GATHER: usize = 256 << 10;
+/// From this many bytes on a copy costs more than a write of their own.
+const DIRECT: usize = 16 << 10;
 /// Where the header holds the size of the records. An empty section follows, then the first word of the feature bits.
 const DATA_SIZE_AT: u64 = 48;
 /// Bytes of a table of one section.
@@ -107,10 +109,10 @@ impl<W: Write + Seek> FileWriter<W> {
     /// When they cannot be written. The file then holds the whole records that went in, [`FileWriter::bytes_written`]
     /// counts them, and some of `records` may be gone; the next call tries again.
     pub fn write(&mut self, records: &[u8]) -> Result<()> {
-        if self.gathered.len() + records.len() > GATHER {
+        if records.len() >= DIRECT || self.gathered.len() + records.len() > GATHER {
             self.flush_gathered()?;
         }
-        if records.len() >= GATHER {
+        if records.len() >= DIRECT {
             let (whole, result) = self.put(records);
             self.header.data.size += whole as u64;
             return self.after(result);

@@ -31,4 +31,6 @@ pub trait Observer {
     fn note(&mut self, line: &str);
     /// A pass is done.
     fn progress(&mut self, progress: &Progress);
+    /// Whether somebody sees [`Observer::progress`]: then it is told each second, and otherwise not at all.
+    fn is_watched(&self) -> bool;
 }

@@ -17,6 +17,7 @@ pub(crate) struct Passes {
     events: Vec<EventDesc>,
     /// Where the entries of each event's count table go.
     count_targets: Vec<Option<CountTarget>>,
+    /// What goes to the file with this pass; between passes the news that were heard meanwhile.
     buffer: Vec<u8>,
     sideband: Layout,
     /// A record of the sideband as it ought to be.
@@ -62,14 +63,14 @@ impl Passes {
     /// # Errors
     /// When the recording cannot be written.
     pub(crate) fn run(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
-        self.buffer.clear();
-        self.drain_rings(session);
+        self.drain_rings(session, false);
         let counts = self.drain_tables(session)?;
         if self.buffer.is_empty() {
             return Ok(());
         }
         let tally = tallies::so_far(session);
         output.pass(&PassContent { records: &self.buffer, true_counts: &counts, tally: &tally })?;
+        self.buffer.clear();
         for (event, more) in counts {
             match self.true_counts.iter_mut().find(|known| known.event == event) {
                 Some(known) => known.counts.extend(more),
@@ -79,11 +80,24 @@ impl Passes {
         Ok(())
     }
 
-    /// Moves everything that was in the rings when the pass began.
-    fn drain_rings(&mut self, session: &mut Session) {
+    /// Takes the news of processes and kernel text out of their rings, and holds mapped files while they can be reached.
+    pub(crate) fn hear(&mut self, session: &mut Session) {
+        self.drain_rings(session, true);
+    }
+
+    /// Bytes of news that wait for the next pass.
+    pub(crate) fn waiting(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Moves everything that is in the rings now, or in those of the news alone.
+    fn drain_rings(&mut self, session: &mut Session, news: bool) {
         let heads: Vec<u64> = session.rings().0.map(|(ring, _)| ring.head()).collect();
         let (rings, book) = session.rings();
         for ((ring, owner), until) in rings.zip(heads) {
+            if news && owner != RingOwner::Sideband {
+                continue;
+            }
             let drained = ring.drain(until, &mut |record| {
                 if let RingOwner::Sideband = owner {
                     self.repaired.clear();

@@ -26,11 +26,14 @@ use crate::session::{Session, may_use_bpf};
 use crate::synth::kernel::KernelText;
 use crate::synth::{self, Scanner, procfs};
 use crate::tallies::{self, KernelLost};
-use crate::wait::Waiter;
+use crate::wait::{Waiter, Wake};
 use crate::{Observer, RecordError};
 
 /// How long a command may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// Bytes of news that may wait for the next pass.
+const NEWS: usize = 4 << 20;
 
 /// How a recording ended.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let mut live = Live::begin(plan, &facts, &session)?;
     // Only now: what else would be said before an error does not matter any more.
     notes.iter().for_each(|note| observer.note(note));
-    let mut waiter = Waiter::new(child.as_ref(), &target);
+    let mut waiter = Waiter::new(child.as_ref(), &target, observer.is_watched());
     let begun = live.scan(&target, &mut session, observer).and_then(|()| start(plan, &session, &mut child));
     let begun = begun.and_then(|()| live.delay(plan, &mut session, &mut waiter, &mut child, stop));
     if let Err(error) = begun {
@@ -216,15 +219,27 @@ impl Live {
         let begun = Instant::now();
         let mut passes = || loop {
             let left = delay.saturating_sub(begun.elapsed());
-            let over = waiter.wait(session, Some(left), stop).map_err(RecordError::system("poll"))?;
-            if over || ended(child)?.is_some() || delay <= begun.elapsed() || stop.load(Ordering::Relaxed) {
+            let wake = waiter.wait(session, Some(left), stop).map_err(RecordError::system("poll"))?;
+            if wake == Wake::Over || ended(child)?.is_some() || delay <= begun.elapsed() || stop.load(Ordering::Relaxed)
+            {
                 return session.enable();
             }
-            self.passes.run(session, &mut self.output)?;
+            self.turn(wake, session)?;
         };
         let started = passes();
         end_with_us(&started, child);
         started
+    }
+
+    /// A pass, or no more than to hear the news.
+    fn turn(&mut self, wake: Wake, session: &mut Session) -> Result<(), RecordError> {
+        match wake {
+            Wake::News if self.passes.waiting() < NEWS => {
+                self.passes.hear(session);
+                Ok(())
+            }
+            _ => self.passes.run(session, &mut self.output),
+        }
     }
 
     /// Passes until something ends the recording; then sampling is stopped and the last pass is made.
@@ -241,21 +256,25 @@ impl Live {
         let mut end;
         loop {
             let left = plan.duration.map(|d| d.saturating_sub(started.elapsed()));
-            let over = waiter.wait(session, left, stop).map_err(RecordError::system("poll"))?;
+            let wake = waiter.wait(session, left, stop).map_err(RecordError::system("poll"))?;
             end = ended(child)?;
             let time_over = left.is_some_and(|left| left.is_zero());
-            if end.is_some() || over || time_over || stop.load(Ordering::Relaxed) {
+            if end.is_some() || wake == Wake::Over || time_over || stop.load(Ordering::Relaxed) {
                 break;
             }
-            self.passes.run(session, &mut self.output)?;
-            observer.progress(&self.progress(session, started));
+            self.turn(wake, session)?;
+            if wake == Wake::Pass && observer.is_watched() {
+                observer.progress(&self.progress(session, started));
+            }
         }
         session.disable()?;
         if let (Some(child), None) = (child.as_mut(), end) {
             end = end_child(child, stop)?;
         }
         self.passes.run(session, &mut self.output)?;
-        observer.progress(&self.progress(session, started));
+        if observer.is_watched() {
+            observer.progress(&self.progress(session, started));
+        }
         Ok(end)
     }
 

@@ -17,10 +17,13 @@ use crate::session::Session;
 use crate::synth::procfs;
 
 /// A pass is made at least this often, so that little is lost with a recorder that is killed.
-const PASS: Duration = Duration::from_secs(1);
+const PASS: Duration = Duration::from_secs(2);
 
-/// News of processes and kernel text lead to passes no closer than this: a machine that forks all the time would
-/// otherwise be woken all the time.
+/// The same where somebody looks on.
+const PASS_WATCHED: Duration = Duration::from_secs(1);
+
+/// News of processes and kernel text are heard no closer than this: a machine that forks all the time would otherwise
+/// wake us all the time.
 const SPACING: Duration = Duration::from_millis(50);
 
 /// Waits for the next pass.
@@ -28,50 +31,62 @@ pub(crate) struct Waiter {
     child: Option<OwnedFd>,
     /// Threads whose end is the end of the recording.
     targets: Vec<u32>,
-    last: Instant,
+    /// The longest time between two passes.
+    every: Duration,
+    last_pass: Instant,
+    last_news: Instant,
     /// Rings whose tasks are gone: poll would return at once for ever.
     hung_up: HashSet<RawFd>,
 }
 
 impl Waiter {
-    pub(crate) fn new(child: Option<&Child>, target: &Target) -> Waiter {
+    /// For a command and for all tasks of a target; `watched` when somebody looks on.
+    pub(crate) fn new(child: Option<&Child>, target: &Target, watched: bool) -> Waiter {
         let child = child.and_then(|c| Pid::from_raw(i32::try_from(c.pid()).ok()?));
         let child = child.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let targets = match target {
             Target::Tasks { tids, .. } => tids.clone(),
             Target::Cpus(_) | Target::Command { .. } => Vec::new(),
         };
-        Waiter { child, targets, last: Instant::now(), hung_up: HashSet::new() }
+        let every = if watched { PASS_WATCHED } else { PASS };
+        let now = Instant::now();
+        Waiter { child, targets, every, last_pass: now, last_news: now, hung_up: HashSet::new() }
     }
 
-    /// Returns when a pass is due, the command has ended, `left` is over or `stop` is set; true when all targets are
-    /// gone.
-    pub(crate) fn wait(&mut self, session: &Session, left: Option<Duration>, stop: &AtomicBool) -> io::Result<bool> {
+    /// Returns when there is something to do: what it is.
+    pub(crate) fn wait(&mut self, session: &Session, left: Option<Duration>, stop: &AtomicBool) -> io::Result<Wake> {
         let until = left.map(|left| Instant::now() + left);
         while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-            if self.once(session, until)? {
-                break;
+            match self.once(session, until)? {
+                Found::Nothing if self.last_pass.elapsed() < self.every => (),
+                Found::News if self.last_pass.elapsed() < self.every => {
+                    self.last_news = Instant::now();
+                    return Ok(Wake::News);
+                }
+                _ => break,
             }
         }
-        self.last = Instant::now();
-        Ok(!self.targets.is_empty() && !self.targets.iter().any(|&tid| procfs::is_alive(Path::new("/proc"), tid)))
+        self.last_pass = Instant::now();
+        let over =
+            !self.targets.is_empty() && !self.targets.iter().any(|&tid| procfs::is_alive(Path::new("/proc"), tid));
+        Ok(if over { Wake::Over } else { Wake::Pass })
     }
 
-    /// One poll; true when it is time for a pass.
-    fn once(&mut self, session: &Session, until: Option<Instant>) -> io::Result<bool> {
+    /// One poll. News alone may wait until the last ones are long enough ago; what else there is may not.
+    fn once(&mut self, session: &Session, until: Option<Instant>) -> io::Result<Found> {
         let within = |time: Duration| match until {
             Some(until) => time.min(until.saturating_duration_since(Instant::now())),
             None => time,
         };
-        let since = self.last.elapsed();
-        let found = self.poll(session, true, within(PASS.saturating_sub(since)))?;
-        // News alone may wait until the last pass is long enough ago; what else there is may not.
-        let spare = SPACING.saturating_sub(self.last.elapsed());
-        if found == Found::News && !spare.is_zero() {
-            self.poll(session, false, within(spare))?;
-            return Ok(true);
+        let left = within(self.every.saturating_sub(self.last_pass.elapsed()));
+        let spare = SPACING.saturating_sub(self.last_news.elapsed());
+        if spare.is_zero() {
+            return self.poll(session, true, left);
         }
-        Ok(found != Found::Nothing || self.last.elapsed() >= PASS)
+        match self.poll(session, false, left.min(spare))? {
+            Found::Nothing => self.poll(session, true, left.saturating_sub(spare)),
+            found => Ok(found),
+        }
     }
 
     fn poll(&mut self, session: &Session, news: bool, timeout: Duration) -> io::Result<Found> {
@@ -111,6 +126,18 @@ impl Waiter {
         let alive = rings.iter().map(Ring::fd).filter(|fd| !self.hung_up.contains(&fd.as_raw_fd()));
         alive.map(|fd: BorrowedFd<'a>| PollFd::from_borrowed_fd(fd, PollFlags::IN))
     }
+}
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// A pass over all rings.
+    Pass,
+    /// News of processes and kernel text, to be heard while what they speak of is still there; they are written with
+    /// the next pass.
+    News,
+    /// A last pass: all targets are gone.
+    Over,
 }
 
 /// What a poll found.
