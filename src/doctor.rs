@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::DoctorArgs;
 use crate::exit::Exit;
 use crate::out;
-use crate::text::clean;
+use crate::terminal::clean;
 
 /// Looks, and shows what was found. A "no" is an answer, not a failure.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {

@@ -69,7 +69,7 @@ fn caption(args: &ExportArgs, profile: &Profile, event: usize, reader: &FileRead
     let samples = shown.map_or(0, |e| e.total.samples);
     let subtitle = match events::tally_of(profile, event) {
         Some(tally) => tally.sum.human(),
-        None => format!("{} samples", crate::text::grouped(samples)),
+        None => format!("{} samples", crate::terminal::grouped(samples)),
     };
     let clock = name.starts_with("cpu-clock") || name.starts_with("task-clock");
     let unit = match args.weight {

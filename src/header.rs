@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use afterimage_perf_data::{EventDesc, FileReader};
 use afterimage_profile::ReplayStats;
 
-use crate::text::clean;
+use crate::terminal::clean;
 
 /// Writes what the recording says about itself.
 pub(crate) fn write(out: &mut dyn Write, reader: &FileReader<'_>, stats: &ReplayStats) -> io::Result<()> {

@@ -12,7 +12,7 @@ use anyhow::Context;
 use crate::cli::InputArgs;
 use crate::exit::{Exit, Problem};
 use crate::say::Say;
-use crate::text::grouped;
+use crate::terminal::grouped;
 
 /// The bytes of a recording, and of the journal that an unfinished one has beside it.
 pub(crate) struct Input {

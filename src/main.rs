@@ -15,7 +15,8 @@ mod record;
 mod report;
 mod say;
 mod script;
-mod text;
+mod table;
+mod terminal;
 
 use std::process::ExitCode;
 

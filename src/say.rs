@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use crate::cli::Talk;
-use crate::text::clean;
+use crate::terminal::clean;
 
 /// The voice of the command.
 pub(crate) struct Say {

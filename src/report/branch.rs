@@ -2,7 +2,7 @@
 
 use afterimage_profile::{Node, Tree};
 
-use crate::text::clean;
+use crate::terminal::clean;
 
 /// Frames that every sample below shares, then what forks off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,6 @@ mod branch;
 mod graph;
 mod json;
 mod stdio;
-mod table;
 
 use afterimage_perf_data::{FileReader, SampleType};
 use afterimage_profile::{AggregateOptions, Order, Resolver, Row, SortKey, aggregate};

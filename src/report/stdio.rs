@@ -9,9 +9,9 @@ use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource};
 use super::Plan;
 use super::branch::{Least, branches};
 use super::graph::{Drawing, Form, percent_of, share};
-use super::table::{Cells, Column, Side, Table};
 use crate::events::tally_of;
-use crate::text::{clean, grouped};
+use crate::table::{Cells, Column, Side, Table};
+use crate::terminal::{clean, grouped};
 
 /// Writes the chosen events; `chains` says which events have call chains.
 pub(super) fn write(

@@ -40,7 +40,7 @@ pub(crate) fn hex(out: &mut Vec<u8>, number: u64, width: usize) {
 
 /// Appends text, right-aligned in `width` characters.
 pub(crate) fn right(out: &mut Vec<u8>, text: &str, width: usize) {
-    pad(out, b' ', width.saturating_sub(crate::text::width(text)));
+    pad(out, b' ', width.saturating_sub(crate::terminal::width(text)));
     out.extend_from_slice(text.as_bytes());
 }
 

@@ -4,7 +4,7 @@ use afterimage_profile::{CpuMode, Frame, Loc, Place, Resolver, State, Step, Time
 use rustc_hash::FxHashMap;
 
 use super::digits::hex;
-use crate::text::clean;
+use crate::terminal::clean;
 
 /// What stands beside an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

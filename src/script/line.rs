@@ -9,7 +9,7 @@ use super::digits::{decimal, hex, id, pad, right, zeros};
 use super::fields::{Class, Field, Fields};
 use super::frames::{FrameLines, Shape};
 use super::trace::Formats;
-use crate::text::clean;
+use crate::terminal::clean;
 
 /// How the lines of one event look.
 #[derive(Clone, Debug)]

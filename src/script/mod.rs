@@ -54,7 +54,7 @@ fn event_lines(reader: &FileReader<'_>, choice: &Choice, show_chains: bool) -> a
     let events = reader.events();
     let has_chain = |i: usize| show_chains && events[i].attr.sample_type.contains(SampleType::CALLCHAIN);
     let any_chain = (0..events.len()).any(has_chain);
-    let width = events.iter().map(|e| crate::text::width(&crate::text::clean(&e.name))).max().unwrap_or(0);
+    let width = events.iter().map(|e| crate::terminal::width(&crate::terminal::clean(&e.name))).max().unwrap_or(0);
     let mut of_class: Vec<(Class, Fields)> = Vec::new();
     let mut lines = Vec::with_capacity(events.len());
     for (i, event) in events.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::expr::Expr;
 use super::format::{Field, Format, Kind};
 use crate::script::digits::right;
-use crate::text::clean;
+use crate::terminal::clean;
 
 /// Appends the text of a record, or its fields where the format's expressions are not understood.
 pub(super) fn write(out: &mut Vec<u8>, format: &Format, raw: &[u8]) {

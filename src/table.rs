@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::text::width;
+use crate::terminal::width;
 
 /// The cells of all rows in one text, each behind the last: a report may have a hundred thousand rows.
 #[derive(Clone, Debug)]
