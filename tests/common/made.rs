@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use afterimage_perf_data::record::{Comm, FileId, Mmap2};
+use afterimage_perf_data::record::{BpfEvent, Comm, FileId, Ksymbol, Mmap2};
 use afterimage_perf_data::{
     Attr, AttrFlags, Callchain, Endian, EventDesc, Features, FileWriter, Layout, Private, Record, Sample, SampleId,
     SampleType, context,
@@ -103,10 +103,47 @@ impl Made {
         self.put(&Record::Sample(sample), event);
     }
 
+    /// A text of the kernel comes (or goes) by the hand of `pid`. Gives the time, ns.
+    pub(crate) fn text(&mut self, pid: u32, addr: u64, len: u32, name: &str, goes: bool) -> u64 {
+        let id = self.id(pid);
+        let flags = if goes { Ksymbol::UNREGISTER } else { 0 };
+        let symbol = Ksymbol { addr, len, kind: Ksymbol::BPF, flags, name: name.as_bytes(), misc: 0, id };
+        self.put(&Record::Ksymbol(symbol), 0);
+        self.time
+    }
+
+    /// The texts that `pid` brought last are those of a program.
+    pub(crate) fn program(&mut self, pid: u32, prog_id: u32, tag: [u8; 8]) {
+        let id = self.id(pid);
+        self.put(&Record::BpfEvent(BpfEvent { kind: BpfEvent::LOAD, flags: 0, prog_id, tag, misc: 0, id }), 0);
+    }
+
+    /// A sample in the kernel of an event without chains.
+    pub(crate) fn kernel_sample(&mut self, event: usize, pid: u32, period: u64, ip: u64) {
+        self.time += 1_000_000;
+        let sample = Sample {
+            misc: 1,
+            identifier: Some(self.events[event].ids[0]),
+            ip: Some(ip),
+            pid: Some(pid),
+            tid: Some(pid),
+            time: Some(self.time),
+            cpu: Some(1),
+            period: Some(period),
+            ..Sample::default()
+        };
+        self.put(&Record::Sample(sample), event);
+    }
+
     /// Ends the recording as it should be.
-    pub(crate) fn finish(mut self, private: Option<&Private>) {
+    pub(crate) fn finish(self, private: Option<&Private>) {
+        self.finish_with(&Features::default(), private);
+    }
+
+    /// Ends the recording with what it says of itself.
+    pub(crate) fn finish_with(mut self, features: &Features, private: Option<&Private>) {
         self.writer.finished_round().unwrap();
-        self.writer.finish(&Features::default(), private).unwrap();
+        self.writer.finish(features, private).unwrap();
     }
 
     /// Leaves the recording as a recorder that was killed after a pass does.

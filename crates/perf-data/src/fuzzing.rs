@@ -127,6 +127,8 @@ fn features_again(features: &Features, endian: Endian) {
     for prog in &features.bpf_progs {
         std::hint::black_box((prog.id(), prog.name(), prog.jited_ksyms().iter().count(), prog.jited_func_lens().len()));
         std::hint::black_box((prog.jited_insns().len(), prog.prog_tags().count(), prog.btf_id()));
+        std::hint::black_box((prog.code_of(1).map(<[u8]>::len), prog.xlated_insns().len(), prog.func_info().count()));
+        std::hint::black_box((prog.line_info().0.len(), prog.jited_line_info().iter().count()));
     }
     let Ok(once) = features.encode(endian, features.private.as_ref()) else { return };
     let mut read = Features::default();

@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod annotate;
+mod bpf;
 mod loc;
 mod replay;
 mod resolve;
@@ -31,6 +33,8 @@ pub use aggregate::{
     AggregateOptions, EventProfile, Key, Node, Order, Profile, Row, SortKey, Stack, TallySource, Tree, UnknownSortKey,
     Weight, aggregate,
 };
+pub use annotate::{Hits, Subject, Thing, Things, annotate};
+pub use bpf::{BpfFunction, BpfLines, BpfPrograms};
 pub use loc::{CpuMode, Loc, Place};
 pub use replay::{ReplayOptions, Replayed, Sink, replay};
 pub use resolve::{Dso, Frame, FrameKind, ResolveOptions, Resolver, SymId};

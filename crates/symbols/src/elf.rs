@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::names::{Hit, NameMap};
 use crate::notes::MAX_BUILD_ID;
 use crate::source::Tables;
-pub(crate) use object::{Builder, Debuglink, build_id_of};
+pub(crate) use object::{Builder, Debuglink, build_id_of, debuglink_of, segments_of};
 
 /// Marks an encoded table. The last byte is the version of the layout; an older one is derived anew.
 const MAGIC: &[u8; 8] = b"AISYMT\0\x01";
@@ -91,6 +91,11 @@ impl SymbolTable {
     /// The symbol of a number, at its start.
     pub fn symbol(&self, id: u32) -> Option<Hit<'_>> {
         self.names.get(id)
+    }
+
+    /// From a symbol's start to the end of the last address that is its own: symbols may lie within others.
+    pub fn extent(&self, id: u32) -> Option<std::ops::Range<u64>> {
+        self.names.extent(id)
     }
 
     /// The symbol at an offset in the file: for a mapping this is `ip - map.start + map.offset`.

@@ -4,6 +4,7 @@
 //! mapped (`/proc/PID/map_files`), its path inside the process's root, the path itself, and copies filed by build id.
 //! Where the build id is known, each candidate has to have it; names of another build are never given.
 
+mod content;
 mod debugfile;
 
 use std::collections::hash_map::Entry;
@@ -18,6 +19,7 @@ use crate::elf::{Builder, Origin, build_id_of};
 use crate::error::ErrorKind;
 use crate::source::{Files, Identity, PathKind, Place, RealFiles, Source, Tables, classify, plain_path, read_all};
 use crate::{Reason, SymbolTable};
+pub use content::{Machine, ObjectFile};
 use debugfile::DebugDirs;
 
 /// Whose table is wanted.

@@ -81,6 +81,11 @@ impl KernelTable {
         self.names.id_at(addr)
     }
 
+    /// From the start of the symbol at an address to its end.
+    pub fn extent(&self, addr: u64) -> Option<std::ops::Range<u64>> {
+        self.names.extent(self.id_at(addr)?)
+    }
+
     /// The symbols that cover any of these addresses, in the form of `/proc/kallsyms`: what
     /// [`parse`](KernelTable::parse) makes of it answers for them as this table does. Empty when it knows none of them.
     ///

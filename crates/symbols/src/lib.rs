@@ -9,6 +9,7 @@
 //! * [`SymbolTable`]: the symbols of one ELF object, from `.symtab`, `.dynsym`, `.gnu_debugdata` and the PLT.
 //! * [`Finder`]: the table for a mapping, from the live process, the file system, debug files, or the [`cache`].
 //! * [`perfmap`]: what JIT compilers leave in `/tmp/perf-PID.map`. [`vdso`]: the kernel's page of user code.
+//! * [`lines`]: source lines, of BPF code from BTF line info, of other code from DWARF. [`ObjectFile`]: the code itself.
 //! * [`demangle()`]: the form of a C++ or Rust name that people read.
 
 pub mod build_id;
@@ -19,7 +20,10 @@ mod elf;
 mod error;
 pub mod file;
 mod finder;
+#[doc(hidden)]
+pub mod fuzzing;
 mod kernel;
+pub mod lines;
 mod names;
 mod notes;
 pub mod perfmap;
@@ -30,7 +34,7 @@ pub mod vdso;
 pub use demangle::demangle;
 pub use elf::{Origin, Segment, SymbolTable};
 pub use error::{Error, ErrorKind};
-pub use finder::{Finder, Live, Request};
+pub use finder::{Finder, Live, Machine, ObjectFile, Request};
 pub use kernel::{KernelHit, KernelTable, kernel_build_id};
 pub use names::Hit;
 pub use notes::build_id_of_notes;

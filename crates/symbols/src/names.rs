@@ -103,6 +103,27 @@ impl NameMap {
         self.pieces.get(next).map_or(u64::MAX, |piece| piece.start)
     }
 
+    /// From a symbol's start to the end of the last piece that it owns. Others may own pieces between.
+    pub(crate) fn extent(&self, id: u32) -> Option<std::ops::Range<u64>> {
+        /// Symbols within a symbol that are looked past.
+        const WITHIN: usize = 64;
+        let start = self.symbols.get(id as usize)?.start;
+        let first = self.pieces.partition_point(|piece| piece.start < start);
+        let (mut end, mut others) = (start, 0);
+        for (at, piece) in self.pieces.iter().enumerate().skip(first) {
+            if piece.owner == id {
+                end = self.pieces.get(at + 1).map_or(u64::MAX, |next| next.start);
+                others = 0;
+            } else {
+                others += 1;
+            }
+            if others > WITHIN {
+                break;
+            }
+        }
+        (end > start).then_some(start..end)
+    }
+
     fn name(&self, span: Span) -> &str {
         let at = span.at as usize;
         self.names.get(at..at + span.len as usize).unwrap_or_default()

@@ -39,6 +39,10 @@ pub enum Need {
     Cc,
     /// The `xz` command.
     Xz,
+    /// `clang`, which compiles BPF programs.
+    Clang,
+    /// `bpftool`, which prints BPF programs.
+    Bpftool,
     /// `setpriv` to drop privileges.
     Setpriv,
     /// A mounted or mountable tracefs.
@@ -83,6 +87,8 @@ impl Need {
                 }
             }
             Need::Xz => no_command("xz"),
+            Need::Clang => no_command("clang"),
+            Need::Bpftool => no_command("bpftool"),
             Need::Setpriv => no_command("setpriv"),
             Need::Tracefs => tracefs().is_none().then(|| "needs a tracefs".into()),
             Need::Corpus => corpus().is_none().then(|| "needs AFTERIMAGE_CORPUS".into()),

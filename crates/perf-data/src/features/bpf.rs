@@ -86,6 +86,46 @@ impl BpfProgInfo {
         bytes.chunks_exact(4).map(|b| self.endian.u32(b.try_into().unwrap_or_default())).collect()
     }
 
+    /// The machine code of subprogram `function` (0 is the main function): it begins where the lengths of those before it
+    /// end. `None` where the info has no code of it.
+    pub fn code_of(&self, function: usize) -> Option<&[u8]> {
+        let lens = self.jited_func_lens();
+        let (before, rest) = lens.split_at_checked(function)?;
+        let start = before.iter().try_fold(0usize, |sum, len| sum.checked_add(usize::try_from(*len).ok()?))?;
+        let len = usize::try_from(*rest.first()?).ok()?;
+        self.jited_insns().get(start..start.checked_add(len)?).filter(|code| !code.is_empty())
+    }
+
+    /// The BPF instructions after the verifier rewrote them, 8 bytes each.
+    pub fn xlated_insns(&self) -> &[u8] {
+        self.array(array::XLATED_INSNS, 32, self.u32(20).into())
+    }
+
+    /// Where each subprogram begins: `struct bpf_func_info` (offset in BPF instructions, type of the function).
+    pub fn func_info(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let (size, count) = (self.u32(132), self.u32(144));
+        let bytes = self.array(array::FUNC_INFO, 136, u64::from(size) * u64::from(count));
+        let endian = self.endian;
+        let size = usize::try_from(size).unwrap_or(usize::MAX).max(8);
+        bytes.chunks_exact(size).filter_map(move |b| {
+            let (insn, rest) = b.split_first_chunk::<4>()?;
+            Some((endian.u32(*insn), endian.u32(*rest.first_chunk::<4>()?)))
+        })
+    }
+
+    /// The records of `struct bpf_line_info`, and the bytes of one.
+    pub fn line_info(&self) -> (&[u8], u32) {
+        let (size, count) = (self.u32(172), self.u32(148));
+        (self.array(array::LINE_INFO, 152, u64::from(size) * u64::from(count)), size)
+    }
+
+    /// The address of the machine code that each record of [`line_info`](Self::line_info) speaks of.
+    pub fn jited_line_info(&self) -> Words<'_> {
+        // The kernel has known no other size than 8.
+        let count = if self.u32(176) == 8 { self.u32(168) } else { 0 };
+        Words::new(self.array(array::JITED_LINE_INFO, 160, 8 * u64::from(count)), self.endian)
+    }
+
     /// The tag of each subprogram.
     pub fn prog_tags(&self) -> impl Iterator<Item = [u8; 8]> + '_ {
         let bytes = self.array(array::PROG_TAGS, 184, 8 * u64::from(self.u32(180)));

@@ -15,6 +15,8 @@ use afterimage_perf_data::FileReader;
 use crate::replay::{ReplayOptions, replay};
 use crate::resolve::Resolver;
 use collect::Collector;
+pub(crate) use collect::EventSums;
+pub(crate) use profile::events;
 pub use profile::{EventProfile, Profile, TallySource};
 pub use rows::{Key, Row};
 pub use sort::{SortKey, UnknownSortKey};

@@ -143,7 +143,7 @@ impl Profile {
 }
 
 /// The events worth telling of: those with samples, and those that could have had some.
-fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventProfile> {
+pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventProfile> {
     let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
     // The output of a handler that took the place of the samples counts as the event itself.
     let stands_apart = |index: usize| {

@@ -1,5 +1,7 @@
 //! Names of the kernel's own text and of its modules, if they are the recorded kernel's.
 
+use std::ops::Range;
+
 use afterimage_perf_data::record::cpumode;
 use afterimage_perf_data::{BuildId, Features};
 use afterimage_symbols::{KernelHit, KernelTable, Reason};
@@ -73,6 +75,22 @@ impl KernelNames {
             return Err(Reason::OtherKernel);
         }
         table.lookup(there).ok_or(Reason::NoKernelText)
+    }
+}
+
+impl KernelNames {
+    /// From the start to the end of the symbol at an address.
+    pub(crate) fn extent(&self, addr: u64) -> Option<Range<u64>> {
+        if let Some(range) = self.carried.as_ref().and_then(|table| table.extent(addr)) {
+            return Some(range);
+        }
+        let table = self.table.as_ref().ok()?;
+        let there = addr.wrapping_sub(self.shift);
+        if self.shift != 0 && !table.contains(there) {
+            return None;
+        }
+        let range = table.extent(there)?;
+        Some(range.start.wrapping_add(self.shift)..range.end.wrapping_add(self.shift))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Names for places: each distinct place once.
 
+mod content;
 mod frame;
 mod kernel;
 mod user;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 
 use afterimage_kernel_text::TextId;
 use afterimage_perf_data::{BuildId, FileReader};
-use afterimage_symbols::{Finder, PathKind, Reason, demangle};
+use afterimage_symbols::lines::DwarfLines;
+use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, demangle};
 use rustc_hash::FxHashMap;
 
 pub use frame::{Dso, Frame, FrameKind, SymId};
@@ -43,6 +45,8 @@ pub struct Resolver {
     frames: Vec<Frame>,
     by_loc: FxHashMap<Loc, usize>,
     names: Interner,
+    /// Files with their lines, where somebody asked for lines and they have some.
+    dwarf: FxHashMap<ObjectId, Option<(DwarfLines, ObjectFile)>>,
 }
 
 impl Resolver {
@@ -65,6 +69,7 @@ impl Resolver {
             frames: Vec::new(),
             by_loc: FxHashMap::default(),
             names: Interner::default(),
+            dwarf: FxHashMap::default(),
         }
     }
 
@@ -109,18 +114,25 @@ impl Resolver {
         self.names.unnamed(dso, addr, kind, reason)
     }
 
-    fn kernel(&mut self, state: &State, addr: u64) -> Frame {
+    /// Finds out where names of the kernel come from, once.
+    fn ask_kernel(&mut self, state: &State) {
+        if self.kernel.is_some() {
+            return;
+        }
         let map = state.kernel_map();
-        let names = match &mut self.kernel {
-            Some(names) => names,
-            none => none.insert(match &self.kallsyms {
-                Some(text) => KernelNames::given(text),
-                None => {
-                    self.kernel_build_id = kernel::recorded_build_id(&self.features, map);
-                    let running = KernelNames::of_running(self.kernel_build_id, map);
-                    running.behind(&self.recorded_symbols)
-                }
-            }),
+        self.kernel = Some(match &self.kallsyms {
+            Some(text) => KernelNames::given(text),
+            None => {
+                self.kernel_build_id = kernel::recorded_build_id(&self.features, map);
+                KernelNames::of_running(self.kernel_build_id, map).behind(&self.recorded_symbols)
+            }
+        });
+    }
+
+    fn kernel(&mut self, state: &State, addr: u64) -> Frame {
+        self.ask_kernel(state);
+        let Some(names) = &self.kernel else {
+            return self.unknown(addr, FrameKind::Kernel, Reason::NoKernelText);
         };
         match names.lookup(addr) {
             Ok(hit) => {
@@ -161,14 +173,19 @@ impl Resolver {
         }
     }
 
+    /// Finds out where names of user code come from, once.
+    fn ask_user(&mut self, state: &State) {
+        if self.user.is_none() {
+            let same = same_kernel(&self.features, state.kernel_map());
+            let finder = self.finder.take().unwrap_or_default();
+            self.user = Some(UserNames::new(finder, &self.features, same));
+        }
+    }
+
     fn object(&mut self, state: &State, id: ObjectId, object: &Object, addr: u64) -> Frame {
-        let user = match &mut self.user {
-            Some(user) => user,
-            none => {
-                let same = same_kernel(&self.features, state.kernel_map());
-                let finder = self.finder.take().unwrap_or_default();
-                none.insert(UserNames::new(finder, &self.features, same))
-            }
+        self.ask_user(state);
+        let Some(user) = &mut self.user else {
+            return self.unknown(addr, FrameKind::Unknown, Reason::NoFile);
         };
         let names = &mut self.names;
         let dso = self.dsos.entry(id).or_insert_with(|| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use afterimage_perf_data::{BuildId, Features};
 use afterimage_symbols::perfmap::PerfMap;
 use afterimage_symbols::source::RealFiles;
-use afterimage_symbols::{Finder, Live, PathKind, Reason, Request, SymbolTable, vdso};
+use afterimage_symbols::{Finder, Live, ObjectFile, PathKind, Reason, Request, SymbolTable, vdso};
 use rustc_hash::FxHashMap;
 
 use crate::state::{Object, ObjectId};
@@ -85,15 +85,7 @@ impl UserNames {
     }
 
     fn in_file(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
-        if !self.tables.contains_key(&id) {
-            let table = self.find(object);
-            self.tables.insert(id, table);
-        }
-        let table = match self.tables.get(&id) {
-            Some(Ok(table)) => table,
-            Some(Err(reason)) => return Err(*reason),
-            None => return Err(Reason::NoFile),
-        };
+        let table = self.table(id, object)?;
         if table.is_empty() {
             return Err(Reason::NoSymbols);
         }
@@ -102,6 +94,33 @@ impl UserNames {
     }
 
     fn find(&mut self, object: &Object) -> Result<Arc<SymbolTable>, Reason> {
+        self.first(object, |finder, request| finder.find(request))
+    }
+
+    /// The file of an object itself, for its code and its lines.
+    pub(crate) fn file(&mut self, object: &Object) -> Result<ObjectFile, Reason> {
+        self.first(object, |finder, request| finder.file(request))
+    }
+
+    /// The names of an object, where they are of a file.
+    pub(crate) fn table(&mut self, id: ObjectId, object: &Object) -> Result<&SymbolTable, Reason> {
+        if !self.tables.contains_key(&id) {
+            let table = self.find(object);
+            self.tables.insert(id, table);
+        }
+        match self.tables.get(&id) {
+            Some(Ok(table)) => Ok(table),
+            Some(Err(reason)) => Err(*reason),
+            None => Err(Reason::NoFile),
+        }
+    }
+
+    /// The first answer for an object: through a process that may still have it mapped, else by its path and build ID.
+    fn first<T>(
+        &mut self,
+        object: &Object,
+        ask: impl Fn(&mut Finder, &Request<'_>) -> Result<T, Reason>,
+    ) -> Result<T, Reason> {
         let build_id = self.build_id(object);
         // A path of another machine names another file here, and nothing but a build ID could tell.
         let trusted = match self.here {
@@ -120,15 +139,15 @@ impl UserNames {
         let mut failed = None;
         if self.here != Here::No {
             for live in object.live.iter().rev() {
-                match self.finder.find(&request(Some(*live))) {
-                    Ok(table) => return Ok(table),
+                match ask(&mut self.finder, &request(Some(*live))) {
+                    Ok(found) => return Ok(found),
                     Err(reason) => failed = failed.or(Some(reason)),
                 }
             }
         }
         match failed {
             Some(reason) => Err(reason),
-            None => self.finder.find(&request(None)),
+            None => ask(&mut self.finder, &request(None)),
         }
     }
 

@@ -149,6 +149,22 @@ pub(crate) fn build_id_of<'d, R: ReadRef<'d>>(data: R) -> Result<Vec<u8>, Error>
     }
 }
 
+/// The loadable segments of an object; its symbols are not read.
+pub(crate) fn segments_of<'d, R: ReadRef<'d>>(data: R) -> Result<Vec<Segment>, Error> {
+    match class(data)? {
+        Class::Elf32 => Object::<elf::FileHeader32<Endianness>, R>::open(data)?.segments(),
+        Class::Elf64 => Object::<elf::FileHeader64<Endianness>, R>::open(data)?.segments(),
+    }
+}
+
+/// Where an object says its debug file is.
+pub(crate) fn debuglink_of<'d, R: ReadRef<'d>>(data: R) -> Option<Debuglink> {
+    match class(data).ok()? {
+        Class::Elf32 => Object::<elf::FileHeader32<Endianness>, R>::open(data).ok()?.debuglink(),
+        Class::Elf64 => Object::<elf::FileHeader64<Endianness>, R>::open(data).ok()?.debuglink(),
+    }
+}
+
 enum Class {
     Elf32,
     Elf64,

@@ -33,11 +33,16 @@ impl DebugDirs {
         links.chain(self.copies.iter().map(|dir| name(dir, "/elf"))).collect()
     }
 
+    /// Where a debug file of this build id would be filed; each still has to show that it has it.
+    pub(super) fn debug_files(&self, build_id: &[u8]) -> Vec<PathBuf> {
+        let Some((first, rest)) = split(build_id) else { return Vec::new() };
+        self.dirs.iter().map(|dir| dir.join(".build-id").join(&first).join(format!("{rest}.debug"))).collect()
+    }
+
     /// The debug file that is filed under a build id.
     pub(super) fn by_build_id(&self, files: &dyn Files, build_id: &[u8]) -> Option<Box<dyn Source>> {
-        let (first, rest) = split(build_id)?;
-        let paths = self.dirs.iter().map(|dir| dir.join(".build-id").join(&first).join(format!("{rest}.debug")));
-        let mut sources = paths.filter_map(|path| files.open(&Place::own(&path)).ok());
+        let paths = self.debug_files(build_id);
+        let mut sources = paths.iter().filter_map(|path| files.open(&Place::own(path)).ok());
         sources.find(|source| is_of(&**source, build_id))
     }
 
@@ -50,11 +55,22 @@ impl DebugDirs {
         object: &Path,
         link: Option<&Debuglink>,
     ) {
-        let by_id = self.by_build_id(files, builder.build_id());
-        let source = by_id.or_else(|| self.by_link(files, root, object, builder.build_id(), link?));
-        if let Some(source) = source {
+        if let Some(source) = self.source(files, root, object, builder.build_id(), link) {
             let _ = builder.add_debug_file(&Tables::of(&*source));
         }
+    }
+
+    /// An object's debug file, if there is one.
+    pub(super) fn source(
+        &self,
+        files: &dyn Files,
+        root: Option<&Path>,
+        object: &Path,
+        build_id: &[u8],
+        link: Option<&Debuglink>,
+    ) -> Option<Box<dyn Source>> {
+        let by_id = self.by_build_id(files, build_id);
+        by_id.or_else(|| self.by_link(files, root, object, build_id, link?))
     }
 
     /// The file that `.gnu_debuglink` names: beside the object, in `.debug/` beside it, or mirrored below a debug

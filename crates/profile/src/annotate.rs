@@ -1,0 +1,164 @@
+//! Samples by the place within one thing: a text of the kernel's timeline, a function of the kernel, a function of a file.
+//!
+//! Things of one name stay apart: texts by their number in the timeline, functions of files by the file's build ID, or,
+//! without one, by the very file that was mapped.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use afterimage_kernel_text::TextId;
+use afterimage_perf_data::FileReader;
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::{EventProfile, EventSums, Weight, events};
+use crate::loc::{Loc, Place};
+use crate::replay::{ReplayOptions, Replayed, Sink, replay};
+use crate::resolve::{Dso, Frame, FrameKind, Resolver, SymId};
+use crate::sample::TimedSample;
+use crate::state::{ObjectId, State};
+use crate::stats::ReplayStats;
+
+/// Where the code of a thing comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A text that came or went during the recording.
+    Text(TextId),
+    /// A function of the kernel or of a module that stayed.
+    Kernel,
+    /// A function of something that processes had mapped.
+    Object(ObjectId),
+}
+
+/// The samples of one event in one thing.
+#[derive(Clone, Debug, Default)]
+pub struct Hits {
+    /// All of them.
+    pub total: Weight,
+    /// By bytes from the thing's start.
+    pub by_offset: BTreeMap<u64, Weight>,
+}
+
+/// One function or text, and the samples that were taken in it.
+#[derive(Clone, Debug)]
+pub struct Thing {
+    /// Its name, as reports show it.
+    pub name: Arc<str>,
+    /// Where its code comes from.
+    pub subject: Subject,
+    /// What kind of code it is.
+    pub kind: FrameKind,
+    /// The object that it is part of.
+    pub dso: Arc<Dso>,
+    /// The address of its first byte: a kernel address, or one of the object's own address space.
+    pub start: u64,
+    /// Its length in bytes, where its symbol or its record says.
+    pub len: Option<u64>,
+    /// Its samples by event (an index into the recording's events).
+    pub hits: BTreeMap<usize, Hits>,
+}
+
+impl Thing {
+    /// All samples in it, of one event or of all: only for putting things in order.
+    pub fn weight(&self, event: Option<usize>) -> Weight {
+        let mut sum = Weight::default();
+        let of = self.hits.iter().filter(|(number, _)| event.is_none_or(|event| event == **number));
+        of.for_each(|(_, hits)| sum.add(hits.total));
+        sum
+    }
+}
+
+/// What [`annotate`] found.
+#[derive(Debug)]
+pub struct Things {
+    /// The events that have samples, or could have had.
+    pub events: Vec<EventProfile>,
+    /// Everything that samples were taken in and that has a name, heaviest first.
+    pub things: Vec<Thing>,
+    /// The state at the end: kernel text, objects.
+    pub state: State,
+    /// What the replay saw.
+    pub stats: ReplayStats,
+}
+
+/// Replays a recording and adds its samples up by the thing and the place in it that each was taken in. Only the samples'
+/// own addresses count, not their stacks.
+pub fn annotate<'f>(reader: &'f FileReader<'f>, options: &ReplayOptions, resolver: &mut Resolver) -> Things {
+    let mut spots = Spots { sums: vec![EventSums::default(); reader.events().len()], ..Spots::default() };
+    let Replayed { state, stats } = replay(reader, options, &mut spots);
+    let mut things = Gathered::default();
+    let mut places: Vec<_> = spots.places.into_iter().collect();
+    // The map gives them in any order; things of equal weight shall stand in the same one each time.
+    places.sort_unstable_by_key(|((event, loc), _)| (*loc, *event));
+    for ((event, loc), weight) in places {
+        things.add(&state, resolver, event, loc, weight);
+    }
+    let mut things = things.all;
+    things.sort_by_key(|thing| std::cmp::Reverse(thing.weight(None).period));
+    Things { events: events(reader, &spots.sums), things, state, stats }
+}
+
+/// Samples by event and place.
+#[derive(Default)]
+struct Spots {
+    places: FxHashMap<(usize, Loc), Weight>,
+    sums: Vec<EventSums>,
+}
+
+impl<'f> Sink<'f> for Spots {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+        let weight = Weight { period: sample.period, samples: sample.count, records: 1 };
+        if let Some(sums) = self.sums.get_mut(sample.event) {
+            sums.weight.add(weight);
+        }
+        let loc = state.locate(sample.process, sample.mode(), sample.ip);
+        self.places.entry((sample.event, loc)).or_default().add(weight);
+    }
+}
+
+/// What tells things apart.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Text(TextId),
+    /// A symbol of an object; without a build ID, of the very one that was mapped.
+    Symbol(SymId, Arc<Dso>, Option<ObjectId>),
+}
+
+#[derive(Default)]
+struct Gathered {
+    all: Vec<Thing>,
+    by_key: FxHashMap<Key, usize>,
+}
+
+impl Gathered {
+    fn add(&mut self, state: &State, resolver: &mut Resolver, event: usize, loc: Loc, weight: Weight) {
+        let frame = resolver.frame(state, loc).clone();
+        let Ok(name) = &frame.symbol else { return };
+        let subject = match loc.place {
+            Place::Text(id) => Subject::Text(id),
+            Place::Kernel => Subject::Kernel,
+            Place::Object(id) => Subject::Object(id),
+            Place::Unmapped | Place::Elsewhere(_) => return,
+        };
+        let key = match subject {
+            Subject::Text(id) => Key::Text(id),
+            Subject::Object(id) if frame.dso.build_id.is_none() => Key::Symbol(frame.sym, frame.dso.clone(), Some(id)),
+            _ => Key::Symbol(frame.sym, frame.dso.clone(), None),
+        };
+        let at = *self.by_key.entry(key).or_insert(self.all.len());
+        if at == self.all.len() {
+            self.all.push(thing(state, resolver, name.clone(), subject, &frame, loc));
+        }
+        if let Some(thing) = self.all.get_mut(at) {
+            let hits = thing.hits.entry(event).or_default();
+            hits.total.add(weight);
+            hits.by_offset.entry(frame.offset).or_default().add(weight);
+        }
+    }
+}
+
+fn thing(state: &State, resolver: &mut Resolver, name: Arc<str>, subject: Subject, frame: &Frame, loc: Loc) -> Thing {
+    let extent = resolver.extent(state, loc);
+    let start = extent.as_ref().map_or(frame.addr.wrapping_sub(frame.offset), |extent| extent.start);
+    let len = extent.map(|extent| extent.end.saturating_sub(extent.start));
+    Thing { name, subject, kind: frame.kind, dso: frame.dso.clone(), start, len, hits: BTreeMap::new() }
+}

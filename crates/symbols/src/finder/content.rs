@@ -1,0 +1,199 @@
+//! The file behind a mapping itself: its code, and where its debug information is.
+//!
+//! Names may come from a cache after the file is gone; code may not. So the candidates of [`Finder::find`] are opened
+//! one by one, and the first that has the right build id is it.
+
+use std::path::{Path, PathBuf};
+
+use object::{Object as _, ObjectSymbol as _};
+
+use super::{Candidate, Finder, Request, missing, reason_of, surer};
+use crate::elf::{Segment, build_id_of, debuglink_of, segments_of};
+use crate::lines::{DwarfLines, has_lines};
+use crate::source::{PathKind, Source, Tables, classify};
+use crate::{Error, Reason};
+
+/// The most code that is read at once, in bytes: no function is longer.
+const MAX_CODE: u64 = 16 << 20;
+
+/// What instructions an object holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// x86-64.
+    X86_64,
+    /// 32-bit x86.
+    X86,
+    /// 64-bit ARM.
+    Aarch64,
+    /// Another one.
+    Other,
+}
+
+impl Machine {
+    /// The machine of a kernel or recording, by what `uname -m` says there.
+    pub fn of_uname(name: &str) -> Machine {
+        match name {
+            "x86_64" | "amd64" => Machine::X86_64,
+            "i386" | "i486" | "i586" | "i686" => Machine::X86,
+            "aarch64" | "arm64" => Machine::Aarch64,
+            _ => Machine::Other,
+        }
+    }
+}
+
+/// An ELF object that was found and is open.
+pub struct ObjectFile {
+    source: Box<dyn Source>,
+    /// Its separate debug file, where it has no lines of its own.
+    debug: Option<Box<dyn Source>>,
+    path: PathBuf,
+    segments: Vec<Segment>,
+    machine: Machine,
+}
+
+impl std::fmt::Debug for ObjectFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObjectFile").field("path", &self.path).field("machine", &self.machine).finish_non_exhaustive()
+    }
+}
+
+impl Finder {
+    /// The file behind a mapping, by the same candidates and rules as [`find`](Finder::find), but for the cache, which
+    /// has names only.
+    ///
+    /// # Errors
+    /// The reason why there is none: that of the surest candidate that exists.
+    pub fn file(&self, request: &Request<'_>) -> Result<ObjectFile, Reason> {
+        match classify(request.path) {
+            PathKind::Vdso | PathKind::Vsyscall => return Err(Reason::NoVdso),
+            PathKind::Anonymous => return Err(Reason::Anonymous),
+            PathKind::Special => return Err(Reason::Special),
+            PathKind::File | PathKind::Deleted | PathKind::Memfd => {}
+        }
+        let mut refusal = missing(request);
+        for place in self.places(request) {
+            match self.open_whole(&place, request.build_id, missing(request)) {
+                Ok(file) => return Ok(file),
+                Err(reason) => refusal = surer(refusal, reason),
+            }
+        }
+        Err(refusal)
+    }
+
+    /// The image of a kernel with symbols (vmlinux) of this build: the given file, or one of the places where
+    /// distributions put it. `release` is what `uname -r` says there.
+    ///
+    /// # Errors
+    /// The reason why there is none: that of the surest candidate that exists.
+    pub fn kernel_file(&self, build_id: &[u8], release: &str, given: Option<&Path>) -> Result<ObjectFile, Reason> {
+        // The release comes from a recording, and is no path.
+        let release = (!release.is_empty() && !release.contains(['/', '\0'])).then_some(release);
+        let usual = release.into_iter().flat_map(|release| {
+            [
+                format!("/usr/lib/debug/boot/vmlinux-{release}"),
+                format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
+                format!("/lib/modules/{release}/vmlinux"),
+                format!("/lib/modules/{release}/build/vmlinux"),
+                format!("/boot/vmlinux-{release}"),
+            ]
+        });
+        let places: Vec<PathBuf> = match given {
+            Some(path) => vec![path.to_path_buf()],
+            None => self.debug.debug_files(build_id).into_iter().chain(usual.map(PathBuf::from)).collect(),
+        };
+        let mut refusal = Reason::NoFile;
+        for place in places {
+            match self.open_whole(&Candidate::own(place), Some(build_id), Reason::NoFile) {
+                Ok(file) => return Ok(file),
+                Err(reason) => refusal = surer(refusal, reason),
+            }
+        }
+        Err(refusal)
+    }
+
+    fn open_whole(&self, place: &Candidate, build_id: Option<&[u8]>, missing: Reason) -> Result<ObjectFile, Reason> {
+        let source = self.files.open(&place.as_place()).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Reason::Unreadable,
+            _ => missing,
+        })?;
+        let tables = Tables::of(&*source);
+        let own_id = build_id_of(&tables).map_err(reason_of)?;
+        if build_id.is_some_and(|id| id != own_id) {
+            return Err(Reason::BuildIdDiffers);
+        }
+        let file = object::File::parse(&tables).map_err(|_| Reason::Damaged)?;
+        let machine = match file.architecture() {
+            object::Architecture::X86_64 => Machine::X86_64,
+            object::Architecture::I386 => Machine::X86,
+            object::Architecture::Aarch64 => Machine::Aarch64,
+            _ => Machine::Other,
+        };
+        let debug = if has_lines(&file) {
+            None
+        } else {
+            let link = debuglink_of(&tables);
+            self.debug.source(&*self.files, place.root.as_deref(), &place.path, &own_id, link.as_ref())
+        };
+        let segments = segments_of(&tables).map_err(reason_of)?;
+        drop(file);
+        drop(tables);
+        Ok(ObjectFile { source, debug, path: place.path.clone(), segments, machine })
+    }
+}
+
+impl ObjectFile {
+    /// The path that it was found at, in the root of its process.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What instructions it holds.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// The address that the byte at `offset` of the file is loaded to, in the object's own address space.
+    pub fn vaddr_of_offset(&self, offset: u64) -> Option<u64> {
+        let holds = |s: &&Segment| offset.checked_sub(s.offset).is_some_and(|into| into < s.file_size);
+        let segment = self.segments.iter().filter(|s| s.executable).chain(&self.segments).find(holds)?;
+        Some(segment.vaddr.wrapping_add(offset - segment.offset))
+    }
+
+    /// The bytes of the file that are loaded to `vaddr` and on, in the object's own address space; fewer than asked for
+    /// where a segment ends. `None` where no segment has bytes of that address, and for more than 16 MiB.
+    pub fn code(&self, vaddr: u64, len: u64) -> Option<Vec<u8>> {
+        let holds = |s: &&Segment| vaddr.checked_sub(s.vaddr).is_some_and(|into| into < s.file_size);
+        let segment = self.segments.iter().filter(|s| s.executable).chain(&self.segments).find(holds)?;
+        let into = vaddr - segment.vaddr;
+        let len = len.min(segment.file_size - into);
+        if len > MAX_CODE || len > self.source.len() {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(len).ok()?];
+        let mut have = 0;
+        while have < bytes.len() {
+            let at = segment.offset.checked_add(into)?.checked_add(have as u64)?;
+            match self.source.read_at(bytes.get_mut(have..)?, at) {
+                Ok(0) | Err(_) => break,
+                Ok(got) => have += got,
+            }
+        }
+        bytes.truncate(have);
+        (!bytes.is_empty()).then_some(bytes)
+    }
+
+    /// The lines of its code, from itself or from its debug file.
+    ///
+    /// # Errors
+    /// When there is no debug information, or a damaged one.
+    pub fn lines(&self) -> Result<DwarfLines, Error> {
+        DwarfLines::of(self.debug.as_deref().unwrap_or(&*self.source))
+    }
+
+    /// The address of a symbol in the object's own address space.
+    pub fn symbol_address(&self, name: &str) -> Option<u64> {
+        let tables = Tables::of(&*self.source);
+        let file = object::File::parse(&tables).ok()?;
+        file.symbols().find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.address())
+    }
+}

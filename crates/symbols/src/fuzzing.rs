@@ -1,0 +1,59 @@
+//! What the fuzz targets do with their input. Here so that a plain test can replay their corpora; no part of the API.
+
+use crate::bytes::Cursor;
+use crate::lines::{BpfLines, BpfParts};
+
+/// BTF line info: two counts, the sizes and addresses of functions, addresses of lines, then records and BTF.
+///
+/// Beside "no panic, no memory by an unchecked length" it asserts that every line lies in its function, that lines
+/// ascend, and that both ways to ask agree.
+pub fn btf_lines(data: &[u8]) {
+    let Some(input) = Input::parse(data) else { return };
+    let parts = BpfParts {
+        addresses: &input.addresses,
+        lengths: &input.lengths,
+        records: input.records,
+        record_len: input.record_len,
+        natives: &input.natives,
+        big_endian: input.flags & 1 != 0,
+        btf: (input.flags & 2 == 0).then_some(input.btf),
+    };
+    let Ok(lines) = BpfLines::new(&parts) else { return };
+    for (function, len) in input.lengths.iter().enumerate() {
+        let mut last = None;
+        for (start, line) in lines.starts(function) {
+            assert!(start < u64::from(*len) && last.is_none_or(|last| last < start), "{start} in {len}");
+            assert_eq!(lines.at(function, start).as_ref(), Some(&line));
+            assert!(lines.insns_at(function, start).is_some());
+            last = Some(start);
+        }
+        assert_eq!(lines.at(function, u64::from(*len)), None);
+    }
+    for native in &input.natives {
+        if let Some((function, offset)) = lines.function_at(*native) {
+            assert!(input.lengths.get(function).is_some_and(|len| offset < u64::from(*len)));
+        }
+    }
+}
+
+struct Input<'a> {
+    flags: u8,
+    record_len: u32,
+    addresses: Vec<u64>,
+    lengths: Vec<u32>,
+    natives: Vec<u64>,
+    records: &'a [u8],
+    btf: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    fn parse(data: &'a [u8]) -> Option<Input<'a>> {
+        let mut c = Cursor(data);
+        let &[flags, record_len, functions, lines] = c.take(4)? else { return None };
+        let addresses = c.words(functions.into(), u64::from_le_bytes)?;
+        let lengths = c.words(functions.into(), u32::from_le_bytes)?;
+        let natives = c.words(lines.into(), u64::from_le_bytes)?;
+        let records = c.take(usize::from(lines) * usize::from(record_len))?;
+        Some(Input { flags, record_len: record_len.into(), addresses, lengths, natives, records, btf: c.0 })
+    }
+}

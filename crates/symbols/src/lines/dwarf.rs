@@ -1,0 +1,101 @@
+//! Source lines and inlined functions from DWARF, of an object or of its separate debug file.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use gimli::{EndianReader, RunTimeEndian};
+use object::{Object as _, ObjectSection as _};
+
+use crate::demangle;
+use crate::error::{Error, ErrorKind, damaged};
+use crate::source::{Source, Tables};
+
+/// The most bytes that one section of debug information may have when unpacked.
+const MAX_SECTION: u64 = 1 << 30;
+
+type Bytes = EndianReader<RunTimeEndian, Arc<[u8]>>;
+
+/// A function at an address, and the line of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFrame {
+    /// The function's name for people, where it has one.
+    pub function: Option<String>,
+    /// The file, with its folder where that is known.
+    pub file: Option<String>,
+    /// The line, counted from 1; 0 where the compiler made the code up or it is not known.
+    pub line: u32,
+    /// The column, counted from 1; 0 where it is not known.
+    pub column: u32,
+}
+
+/// The debug information of one object.
+pub struct DwarfLines {
+    context: addr2line::Context<Bytes>,
+}
+
+impl std::fmt::Debug for DwarfLines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DwarfLines")
+    }
+}
+
+impl DwarfLines {
+    /// Reads the debug sections of an object; what they say is looked at when it is asked for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] when it is no object, has no debug information or a damaged one;
+    /// [`ErrorKind::Limit`] when a section is larger than 1 GiB.
+    pub fn of(source: &dyn Source) -> Result<DwarfLines, Error> {
+        const W: &str = "debug information";
+        let tables = Tables::of(source);
+        let file = object::File::parse(&tables).map_err(damaged("ELF header"))?;
+        let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        if !has_lines(&file) {
+            return Err(Error::new(ErrorKind::Damaged, "no debug information"));
+        }
+        let dwarf = gimli::Dwarf::load(|id| section(&file, id.name()).map(|bytes| Bytes::new(bytes, endian)))?;
+        let context = addr2line::Context::from_dwarf(dwarf).map_err(damaged(W))?;
+        Ok(DwarfLines { context })
+    }
+
+    /// The functions at an address of the object's own address space, innermost first: what was inlined there, then the
+    /// function that it was inlined into. Empty where nothing is known.
+    pub fn frames(&self, vaddr: u64) -> Vec<SourceFrame> {
+        let mut frames = Vec::new();
+        let Ok(mut found) = self.context.find_frames(vaddr).skip_all_loads() else { return frames };
+        // A damaged entry ends the list; what stands before it is right.
+        while let Ok(Some(frame)) = found.next() {
+            let name = frame.function.as_ref().and_then(|name| name.raw_name().ok()).map(Cow::into_owned);
+            let place = frame.location;
+            frames.push(SourceFrame {
+                function: name.map(|name| demangle(&name).into_owned()),
+                file: place.as_ref().and_then(|place| place.file).map(str::to_owned),
+                line: place.as_ref().and_then(|place| place.line).unwrap_or(0),
+                column: place.as_ref().and_then(|place| place.column).unwrap_or(0),
+            });
+            if frames.len() >= MAX_DEPTH {
+                break;
+            }
+        }
+        frames
+    }
+}
+
+/// Deeper than any compiler inlines.
+const MAX_DEPTH: usize = 256;
+
+/// Whether an object has lines itself, so that no debug file need be looked for.
+pub(crate) fn has_lines<'d>(file: &impl object::Object<'d>) -> bool {
+    file.section_by_name(".debug_line").is_some_and(|section| section.size() > 0)
+}
+
+fn section<'d>(file: &impl object::Object<'d>, name: &str) -> Result<Arc<[u8]>, Error> {
+    const W: &str = "section of debug information";
+    let Some(section) = file.section_by_name(name) else { return Ok(Arc::default()) };
+    let packed = section.compressed_data().map_err(damaged(W))?;
+    if packed.uncompressed_size > MAX_SECTION {
+        return Err(Error::new(ErrorKind::Limit, W));
+    }
+    // A debug file names the code sections too, without bytes.
+    packed.decompress().map(Arc::from).map_err(damaged(W))
+}
