@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use afterimage_testkit::{Need, guest_out, has, workload};
 
 use crate::common::{run, stdout, word};
-use crate::helper::{alone, number, record, report, start, tally, until};
+use crate::helper::{alone, number, record, report, start, tally, until_covered};
 
 /// What the host asks as well, of both.
 pub(crate) const WORDS: [&str; 2] = ["--sort", "dso,sym"];
@@ -39,10 +39,7 @@ fn recordings_for_another_machine() {
 fn killed(path: &Path, split: &Path) {
     let mut busy = Command::new(split).arg("60").stdout(Stdio::null()).spawn().unwrap();
     let mut recorder = start(path, &["-a", "-g", "-F", "500"]);
-    let size = || fs::metadata(path).map_or(0, |m| m.len());
-    until("two passes with samples", || size() > 0);
-    let first = size();
-    until("two passes with samples", || size() > first + 20_000);
+    until_covered(path, 300);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     busy.kill().unwrap();

@@ -1,11 +1,13 @@
 //! What the tests of `record` share: turns on the machine, recordings, and what is in them.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use afterimage_perf_data::{FileReader, RecordingTally};
+use afterimage_perf_data::record::kind;
+use afterimage_perf_data::{FileReader, RecordingTally, journal};
 use serde_json::Value;
 
 use crate::common::{afterimage, run, stderr, stdout, word};
@@ -54,6 +56,36 @@ pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "still waiting: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Waits until what the header of a recording covers is several passes that brought so many samples: whenever the
+/// recorder is killed from then on, it leaves these. The journal, and the length of the file, may be ahead of them.
+pub(crate) fn until_covered(path: &Path, samples: u64) {
+    let mut seen = None;
+    until("passes with samples that the header covers", || {
+        let size = data_size(path);
+        let news = std::mem::replace(&mut seen, size) != size;
+        news && covered(path).is_some_and(|(passes, held)| passes >= 2 && held >= samples)
+    });
+}
+
+/// How many bytes of records the header of a recording speaks of.
+fn data_size(path: &Path) -> Option<[u8; 8]> {
+    let mut size = [0; 8];
+    std::fs::File::open(path).ok()?.read_exact_at(&mut size, 48).ok()?;
+    Some(size)
+}
+
+/// How many passes with records of the rings a recording under way holds as far as its header says, and how many samples.
+fn covered(path: &Path) -> Option<(usize, u64)> {
+    let bytes = std::fs::read(path).ok()?;
+    let mut reader = FileReader::open(&bytes).ok()?;
+    let rounds = reader.records().map_while(Result::ok).filter(|raw| raw.header.kind == kind::FINISHED_ROUND).count();
+    // Samples that only the journal tells of count as lost.
+    reader.use_journal(&std::fs::read(journal::path_of(path)).ok()?).ok()?;
+    let sum = reader.private()?.tally.as_ref()?.total();
+    // The first round is what there was before.
+    Some((rounds.saturating_sub(1), sum.ring.delivered + sum.handler_ring.delivered + sum.map.stored))
 }
 
 /// The tally in a finished recording, after a check of every line of it.
