@@ -25,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const TOOLS: [&str; 3] = ["testkit", "xtask", "guest"];
 
 /// Crates that hold no `unsafe` at all, and say so to the compiler.
-const SAFE: [&str; 4] = ["perf-data", "profile", "kernel-text", "export"];
+const SAFE: [&str; 5] = ["quiesce", "perf-data", "profile", "kernel-text", "export"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()

@@ -9,18 +9,27 @@
 //!           └──┴───┴──────────────────────────┴──┴────────┴──────────▶ time
 //! ```
 //!
-//! Every start address keeps the list of what happened there, in time order. A look-up takes the closest start at or
-//! below the address that is alive at the time, and answers only if the address is within that text's length: the
-//! kernel packs texts without gaps between an image's true end and the next start, so a range that reaches past the
+//! Every start address keeps the lives of the texts that began there, in time order. A look-up takes the closest start
+//! at or below the address that was alive at the time, and answers only if the address is within that text's length:
+//! the kernel packs texts without gaps between an image's true end and the next start, so a range that reaches past the
 //! next living start (a trampoline's reported page) ends there.
+//!
+//! What is told of one start gives the same lives in whatever order it comes: an end that comes before its beginning
+//! makes a text whose beginning is not known, and the beginning finds it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use crate::text::{BpfProgram, Text, TextId, TextKind};
+use crate::change::Coming;
+use crate::poke::Pokes;
+use crate::rows::{NEVER, Rows};
+use crate::starts::Starts;
+use crate::text::{BpfProgram, Image, KSYMBOL_BPF, Loader, Text, TextId, TextKind};
 
 /// Programs registered by one task whose load record has not come yet; more are forgotten, oldest first.
 /// A program has at most 256 functions.
 const WAITING_FUNCTIONS: usize = 512;
+/// Tasks of which functions wait for a load record.
+const WAITING_TASKS: usize = 4096;
 
 /// A text that came or went: the content of a `PERF_RECORD_KSYMBOL`.
 #[doc(alias = "PERF_RECORD_KSYMBOL")]
@@ -38,6 +47,29 @@ pub struct KsymChange<'a> {
     pub unregister: bool,
     /// Thread that the record came from, 0 if unknown. It ties a program's functions to its load record.
     pub origin: u32,
+    /// Who loaded it: the task that a registration came from, where it is known.
+    pub loader: Option<Loader<'a>>,
+}
+
+/// A text that was seen otherwise than by a record: when it was freed or loaded, or by reading what is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Kernel address of the first byte.
+    pub addr: u64,
+    /// True length in bytes, or 0 where only the start is known.
+    pub len: u32,
+    /// The kernel's symbol, up to the first NUL; empty where it has none or none is known.
+    pub name: &'a [u8],
+    /// What kind of code it is.
+    pub kind: TextKind,
+    /// The BPF program's tag.
+    pub tag: Option<[u8; 8]>,
+    /// The BPF program's id.
+    pub id: Option<u32>,
+    /// Which of the program's functions it is, 0 the main one.
+    pub function: Option<u32>,
+    /// Who loaded it.
+    pub loader: Option<Loader<'a>>,
 }
 
 /// Where an address lies in a text.
@@ -49,38 +81,28 @@ pub struct TextHit {
     pub offset: u64,
 }
 
-/// What happened at one start address.
-#[derive(Clone, Copy, Debug)]
-struct Event {
-    time: u64,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Came(TextId),
-    /// Carries a text if its registration was never seen.
-    Went(Option<TextId>),
-}
-
 /// The kernel text that came and went during a recording.
 ///
-/// Changes may come out of time order. A change costs O(log n) when it is the newest at its address. A look-up at or
-/// after the newest change costs O(log n); one in the past also passes over the starts within the longest text's
-/// length below the address that are not alive then.
+/// Changes may come out of time order, and look-ups may be of any time. A change and a look-up cost O(log n), plus what
+/// is walked: starts below the address where nothing was alive at the time, at most 128 one by one and the rest in
+/// groups, up to where nothing reaches the address any more.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    texts: Vec<Text>,
-    places: BTreeMap<u64, Vec<Event>>,
-    /// What is alive after the newest change.
-    alive: BTreeMap<u64, TextId>,
-    newest: u64,
-    longest: u32,
-    low: u64,
-    high: u64,
+    pub(crate) rows: Rows,
+    pub(crate) starts: Starts,
+    pub(crate) pokes: Pokes,
+    /// Times at which records were lost, and at which all there was was read anew; both in order.
+    pub(crate) losses: Vec<u64>,
+    pub(crate) scans: Vec<u64>,
     waiting: HashMap<u32, Vec<TextId>>,
-    version: u64,
-    ignored: u64,
+    /// Texts of which only the end was told.
+    pub(crate) orphans: usize,
+    pub(crate) version: u64,
+    pub(crate) ignored: u64,
+    /// For those who follow the changes: texts that were altered, and texts that ended. Empty unless followed.
+    pub(crate) followed: bool,
+    pub(crate) changed: Vec<TextId>,
+    pub(crate) ended: Vec<TextId>,
 }
 
 impl Timeline {
@@ -93,117 +115,34 @@ impl Timeline {
     /// Answers the text that came or went, if the change was of use: a registration without a length (a program that
     /// is only interpreted) and a second unregistration are not.
     pub fn apply(&mut self, time: u64, change: &KsymChange<'_>) -> Option<TextId> {
-        let Some(end) = change.addr.checked_add(u64::from(change.len)).filter(|_| change.len != 0) else {
+        if change.len == 0 || change.addr.checked_add(u64::from(change.len)).is_none() {
             self.ignored += 1;
             return None;
-        };
-        self.version += 1;
-        self.newest = self.newest.max(time);
-        self.longest = self.longest.max(change.len);
-        self.low = if self.high == 0 { change.addr } else { self.low.min(change.addr) };
-        self.high = self.high.max(end);
-
-        let mut events = self.places.remove(&change.addr).unwrap_or_default();
-        let at = events.partition_point(|event| event.time <= time);
-        let text = if change.unregister {
-            self.went(time, change, &mut events, at)
-        } else {
-            Some(self.came(time, change, &mut events, at))
-        };
-        match events.last() {
-            Some(Event { what: What::Came(text), .. }) => self.alive.insert(change.addr, *text),
-            _ => self.alive.remove(&change.addr),
-        };
-        self.places.insert(change.addr, events);
-        if text.is_none() {
-            self.ignored += 1;
         }
-        text
-    }
-
-    fn came(&mut self, time: u64, change: &KsymChange<'_>, events: &mut Vec<Event>, at: usize) -> TextId {
-        let before = at.checked_sub(1).and_then(|i| events.get(i)).copied();
-        let after = events.get(at).copied();
-        // The scan of what was loaded already (time 0) and the record of the load itself may both tell of one text;
-        // and an unregistration may have been read before its registration.
-        let known = match (before, after) {
-            (Some(Event { time: 0, what: What::Came(text) }), _) if self.is_same(text, change) => Some(text),
-            (_, Some(Event { what: What::Came(text), .. })) if time == 0 && self.is_same(text, change) => Some(text),
-            (_, Some(Event { what: What::Went(Some(text)), .. })) if self.is_same(text, change) => Some(text),
-            _ => None,
-        };
-        let text = known.unwrap_or_else(|| self.add(change, time, None));
-        if let (Some(known), true) = (self.texts.get_mut(text.index()), time != 0) {
-            known.born = time;
+        let name = until_nul(change.name);
+        let kind = TextKind::of(change.ksym_type, name);
+        let name = String::from_utf8_lossy(name);
+        let coming = Coming { addr: change.addr, len: change.len, length: 0, name: &name, kind };
+        if change.unregister {
+            let text = self.went(time, &coming);
+            self.ignored += u64::from(text.is_none());
+            return text;
         }
-        events.insert(at, Event { time, what: What::Came(text) });
-        self.end_lives(events, at);
-        if let Some(Event { what: What::Went(orphan), .. }) = events.get_mut(at + 1) {
-            if *orphan == Some(text) {
-                *orphan = None;
+        let text = self.comes(time, &coming)?;
+        if let Some(loader) = change.loader {
+            self.set_loader(text, loader);
+        }
+        if change.ksym_type == KSYMBOL_BPF {
+            if self.waiting.len() >= WAITING_TASKS && !self.waiting.contains_key(&change.origin) {
+                self.waiting.clear();
             }
-        }
-        if change.ksym_type == crate::text::KSYMBOL_BPF {
             let waiting = self.waiting.entry(change.origin).or_default();
             if waiting.len() >= WAITING_FUNCTIONS {
                 waiting.clear();
             }
             waiting.push(text);
         }
-        text
-    }
-
-    fn went(&mut self, time: u64, change: &KsymChange<'_>, events: &mut Vec<Event>, at: usize) -> Option<TextId> {
-        let before = at.checked_sub(1).and_then(|i| events.get(i)).copied();
-        let (text, orphan) = match before {
-            Some(Event { what: What::Came(text), .. }) => (Some(text), None),
-            Some(Event { what: What::Went(_), .. }) => (None, None),
-            None => {
-                let text = self.add(change, 0, Some(time));
-                (Some(text), Some(text))
-            }
-        };
-        events.insert(at, Event { time, what: What::Went(orphan) });
-        self.end_lives(events, at);
-        text
-    }
-
-    /// Sets the end of the lives that the new event at `at` touches: the one before it, and its own.
-    fn end_lives(&mut self, events: &[Event], at: usize) {
-        for i in at.saturating_sub(1)..=at {
-            let Some(Event { time, what: What::Came(text) }) = events.get(i) else { continue };
-            // Only what the scan told (time 0) can be told a second time, by the record of the load.
-            let last = match time {
-                0 => events.iter().rposition(|event| event.what == What::Came(*text)).unwrap_or(i),
-                _ => i,
-            };
-            let gone = events.get(last + 1).map(|event| event.time);
-            if let Some(text) = self.texts.get_mut(text.index()) {
-                text.gone = gone;
-            }
-        }
-    }
-
-    fn is_same(&self, text: TextId, change: &KsymChange<'_>) -> bool {
-        self.texts
-            .get(text.index())
-            .is_some_and(|text| text.len == change.len && text.name.as_bytes() == until_nul(change.name))
-    }
-
-    fn add(&mut self, change: &KsymChange<'_>, born: u64, gone: Option<u64>) -> TextId {
-        let name = until_nul(change.name);
-        // A file is limited to fewer records than this, each takes 32 bytes or more.
-        let id = TextId(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
-        self.texts.push(Text {
-            name: String::from_utf8_lossy(name).into(),
-            kind: TextKind::of(change.ksym_type, name),
-            addr: change.addr,
-            len: change.len,
-            born,
-            gone,
-            program: None,
-        });
-        id
+        Some(text)
     }
 
     /// Takes a `PERF_RECORD_BPF_EVENT` of type load into account: the functions that `origin` registered since its
@@ -212,52 +151,120 @@ impl Timeline {
     pub fn program_loaded(&mut self, origin: u32, program: BpfProgram) {
         let waiting = self.waiting.remove(&origin).unwrap_or_default();
         let first = format!("bpf_prog_{:016x}", u64::from_be_bytes(program.tag));
-        let main = waiting.iter().rposition(|id| self.text(*id).is_some_and(|text| text.name.starts_with(&first)));
-        for id in waiting.iter().skip(main.unwrap_or(waiting.len())) {
-            if let Some(text) = self.texts.get_mut(id.index()) {
-                text.program = Some(program);
+        let main = waiting.iter().rposition(|id| self.rows.name(*id).is_some_and(|name| name.starts_with(&first)));
+        for (function, id) in waiting.iter().skip(main.unwrap_or(waiting.len())).enumerate() {
+            let Some(row) = self.rows.get_mut(*id) else { continue };
+            row.set_program(program);
+            row.set_function(function as u32);
+            if function > 0 && row.kind == TextKind::Program {
+                row.kind = TextKind::Subprogram;
             }
+            self.mark(*id);
         }
     }
 
+    /// Takes into account that a text was seen being freed: it ends now, unless a record has ended it already, and its
+    /// true length is known from then on. A text that no record told of (a classic BPF program, a module) becomes known
+    /// by it. `None` for an address range that cannot be.
+    pub fn freed(&mut self, time: u64, seen: &Seen<'_>) -> Option<TextId> {
+        let name = String::from_utf8_lossy(until_nul(seen.name));
+        let coming = self.range_of(seen, &name)?;
+        let text = self.is_freed(time, seen, &coming)?;
+        self.details(text, seen);
+        Some(text)
+    }
+
+    /// Takes into account that a text was seen coming by another way than a KSYMBOL record, such as the tracepoint of a
+    /// module's load. `None` for an address range that cannot be.
+    pub fn came(&mut self, time: u64, seen: &Seen<'_>) -> Option<TextId> {
+        let name = String::from_utf8_lossy(until_nul(seen.name));
+        let coming = self.range_of(seen, &name)?;
+        let text = self.comes(time, &coming)?;
+        self.details(text, seen);
+        Some(text)
+    }
+
+    /// Records were lost at this time: what lived then and is not told to have ended later is uncertain until
+    /// [`Timeline::rescan`].
+    pub fn lost(&mut self, time: u64) {
+        let at = self.losses.partition_point(|loss| *loss <= time);
+        if at.checked_sub(1).and_then(|before| self.losses.get(before)) != Some(&time) {
+            self.losses.insert(at, time);
+            self.version += 1;
+        }
+    }
+
+    /// Takes into account what there is at this time, after a loss: texts of the kinds in `kinds` that are not among
+    /// `known` have gone, and those of `known` that nothing told of have come since the loss. Both are uncertain.
+    pub fn rescan(&mut self, time: u64, known: &[Seen<'_>], kinds: &[TextKind]) {
+        let there = self.end_what_is_not(time, known, kinds);
+        let lost = self.losses_in(0, time).last().copied();
+        for seen in there {
+            let anything = if self.starts.get(seen.addr).is_some() { time } else { 0 };
+            let text = self.came(lost.unwrap_or(anything), seen);
+            if let (Some(text), Some(_)) = (text, lost) {
+                self.born_unseen(text);
+            }
+        }
+        let at = self.scans.partition_point(|scan| *scan <= time);
+        self.scans.insert(at, time);
+    }
+
+    /// Adds an image to a text.
+    pub fn image(&mut self, text: TextId, image: Image) {
+        self.rows.add_image(text, image);
+        self.mark(text);
+    }
+
+    /// Says why a text has no image.
+    pub fn missing(&mut self, text: TextId, reason: &str) {
+        self.rows.set_missing(text, reason);
+        self.mark(text);
+    }
+
+    /// Marks a text as uncertain, such as one whose length was derived from its bytes.
+    pub fn doubt(&mut self, text: TextId) {
+        self.set(text, crate::rows::flag::UNCERTAIN);
+    }
+
+    /// Takes a `PERF_RECORD_TEXT_POKE` into account: from `time` on, `new` stands where `old` stood.
+    #[doc(alias = "PERF_RECORD_TEXT_POKE")]
+    pub fn poke(&mut self, time: u64, addr: u64, old: &[u8], new: &[u8]) {
+        self.pokes.add(time, addr, old, new);
+    }
+
     /// The text that covered `addr` at `time`.
+    #[inline]
     pub fn lookup(&self, addr: u64, time: u64) -> Option<TextHit> {
-        if addr < self.low || addr >= self.high {
-            return None;
-        }
-        if time >= self.newest {
-            return self.lookup_now(addr);
-        }
-        for (start, events) in self.places.range(..=addr).rev() {
-            let offset = addr - start;
-            if offset >= u64::from(self.longest) {
-                return None;
-            }
-            if let Some(text) = alive_at(events, time) {
-                return self.within(text, offset);
-            }
-        }
-        None
+        let (start, life) = self.starts.closest(addr, time)?;
+        let offset = addr - start;
+        (offset < u64::from(life.len)).then_some(TextHit { text: life.text, offset })
     }
 
     /// The text that covers `addr` after all changes so far.
     pub fn lookup_now(&self, addr: u64) -> Option<TextHit> {
-        let (start, text) = self.alive.range(..=addr).next_back()?;
-        self.within(*text, addr - start)
+        self.lookup(addr, NEVER)
     }
 
-    fn within(&self, text: TextId, offset: u64) -> Option<TextHit> {
-        self.text(text).filter(|known| offset < u64::from(known.len)).map(|_| TextHit { text, offset })
-    }
-
-    /// A text by its number.
-    pub fn text(&self, id: TextId) -> Option<&Text> {
-        self.texts.get(id.index())
+    /// A text by its number; `None` once it was retired.
+    pub fn text(&self, id: TextId) -> Option<Text<'_>> {
+        let text = self.rows.text(id)?;
+        Some(Text { uncertain: text.uncertain || self.is_in_doubt(id), ..text })
     }
 
     /// All texts in the order in which they became known.
-    pub fn texts(&self) -> impl ExactSizeIterator<Item = (TextId, &Text)> {
-        self.texts.iter().enumerate().map(|(i, text)| (TextId(u32::try_from(i).unwrap_or(u32::MAX)), text))
+    pub fn texts(&self) -> impl Iterator<Item = (TextId, Text<'_>)> {
+        self.rows.ids().filter_map(|id| Some((id, self.text(id)?)))
+    }
+
+    /// How many texts there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no texts.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Whether a text of the timeline may ever have covered `addr`: a cheap test that spares look-ups.
@@ -267,7 +274,7 @@ impl Timeline {
 
     /// Whether a text of the timeline may ever have covered an address from `low` to `high`, both included.
     pub fn may_overlap(&self, low: u64, high: u64) -> bool {
-        high >= self.low && low < self.high
+        self.starts.bounds().is_some_and(|(first, end)| high >= first && low < end)
     }
 
     /// Rises with every change, so that what was looked up can be kept until then.
@@ -279,20 +286,13 @@ impl Timeline {
     pub fn ignored(&self) -> u64 {
         self.ignored
     }
-}
 
-fn alive_at(events: &[Event], time: u64) -> Option<TextId> {
-    let next = events.partition_point(|event| event.time <= time);
-    match next.checked_sub(1).and_then(|last| events.get(last)) {
-        Some(Event { what: What::Came(text), .. }) => Some(*text),
-        Some(Event { what: What::Went(_), .. }) => None,
-        None => match events.first() {
-            Some(Event { what: What::Went(text), .. }) => *text,
-            _ => None,
-        },
+    /// Bytes on the heap for texts and where they are, without those of images and of pokes.
+    pub fn heap_bytes(&self) -> usize {
+        self.rows.heap_bytes() + self.starts.heap_bytes()
     }
 }
 
-fn until_nul(name: &[u8]) -> &[u8] {
+pub(crate) fn until_nul(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }

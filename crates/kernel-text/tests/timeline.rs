@@ -5,7 +5,7 @@ use afterimage_kernel_text::{BpfProgram, KSYMBOL_BPF, KSYMBOL_OUT_OF_LINE, KsymC
 use proptest::prelude::*;
 
 fn change(addr: u64, len: u32, name: &str, unregister: bool) -> KsymChange<'_> {
-    KsymChange { addr, len, name: name.as_bytes(), ksym_type: KSYMBOL_BPF, unregister, origin: 7 }
+    KsymChange { addr, len, name: name.as_bytes(), ksym_type: KSYMBOL_BPF, unregister, origin: 7, loader: None }
 }
 
 fn name_at(timeline: &Timeline, addr: u64, time: u64) -> Option<(String, u64)> {
@@ -59,10 +59,14 @@ fn the_scan_and_the_record_of_one_load_are_one_text() {
         for time in order {
             t.apply(time, &change(0x1000, 64, "bpf_prog_a", false));
         }
-        assert_eq!(t.texts().len(), 1, "{order:?}");
+        assert_eq!(t.len(), 1, "{order:?}");
         assert_eq!(t.texts().next().unwrap().1.born, 50);
-        assert_eq!(name_at(&t, 0x1000, 3).unwrap().0, "bpf_prog_a");
+        assert_eq!(name_at(&t, 0x1000, 49), None, "the record says when it came");
+        assert_eq!(name_at(&t, 0x1000, 50).unwrap().0, "bpf_prog_a");
     }
+    let mut t = Timeline::new();
+    t.apply(0, &change(0x1000, 64, "bpf_prog_a", false));
+    assert_eq!(name_at(&t, 0x1000, 3).unwrap().0, "bpf_prog_a", "there was no other");
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn what_was_there_before_the_recording_is_known_by_its_end() {
     // Its registration was only read later: one text, born then.
     t.apply(30, &change(0x1000, 64, "bpf_prog_a", false));
     assert_eq!(name_at(&t, 0x1000, 29), None);
-    assert_eq!(t.texts().len(), 1);
+    assert_eq!(t.len(), 1);
     assert_eq!((t.texts().next().unwrap().1.born, t.texts().next().unwrap().1.gone), (30, Some(40)));
     // A second end of the same text is of no use, and said so.
     assert_eq!(t.apply(45, &change(0x1000, 64, "bpf_prog_a", true)), None);
@@ -124,7 +128,49 @@ struct Step {
     unregister: bool,
 }
 
-/// All changes at all starts, looked at one by one.
+#[derive(Clone, Debug)]
+struct Life {
+    born: u64,
+    /// Whether `born` was told.
+    told: bool,
+    gone: u64,
+    step: Step,
+}
+
+/// All lives at one start from its steps in time order, with a look at the last one only.
+fn lives_at(steps: &[&Step]) -> Vec<Life> {
+    let mut lives: Vec<Life> = Vec::new();
+    let mut last_end = 0;
+    for step in steps {
+        let step = (*step).clone();
+        let time = step.time;
+        let same = |life: &Life| (life.step.name == step.name) && life.step.len == step.len;
+        let told_twice = lives.last().is_some_and(|last| same(last) && last.told && last.born == time);
+        let is_same = lives.last().map(same);
+        let alive = lives.last_mut().filter(|last| last.gone == u64::MAX);
+        match (step.unregister, alive, is_same) {
+            (false, _, _) if told_twice => continue,
+            (false, alive, _) => {
+                if let Some(last) = alive {
+                    last.gone = time;
+                }
+                lives.push(Life { born: time, told: true, gone: u64::MAX, step });
+                continue;
+            }
+            (true, Some(last), Some(true)) => last.gone = time,
+            (true, Some(last), _) => {
+                last.gone = time;
+                lives.push(Life { born: time, told: false, gone: time, step });
+            }
+            (true, None, Some(true)) => {}
+            (true, None, _) => lives.push(Life { born: last_end, told: false, gone: time, step }),
+        }
+        last_end = time;
+    }
+    lives
+}
+
+/// The closest start at or below the address with a life at the time.
 fn slow_lookup(steps: &[Step], addr: u64, time: u64) -> Option<(String, u64)> {
     let mut starts: Vec<u64> = steps.iter().map(|s| s.start).filter(|s| *s <= addr).collect();
     starts.sort_unstable();
@@ -132,32 +178,67 @@ fn slow_lookup(steps: &[Step], addr: u64, time: u64) -> Option<(String, u64)> {
     for start in starts.into_iter().rev() {
         let mut here: Vec<&Step> = steps.iter().filter(|s| s.start == start).collect();
         here.sort_by_key(|s| s.time);
-        let alive = match here.iter().rev().find(|s| s.time <= time) {
-            Some(step) if step.unregister => None,
-            Some(step) => Some(*step),
-            None => here.first().filter(|s| s.unregister).copied(),
-        };
-        if let Some(step) = alive {
-            return (addr - start < u64::from(step.len)).then(|| (step.name.clone(), addr - start));
+        let lives = lives_at(&here);
+        if let Some(life) = lives.iter().find(|life| life.born <= time && time < life.gone) {
+            return (addr - start < u64::from(life.step.len)).then(|| (life.step.name.clone(), addr - start));
         }
     }
     None
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = (0u64..30, 0u64..12, 1u32..5, 0u8..3, any::<bool>()).prop_map(|(time, slot, len, name, unregister)| {
+    let step = (1u64..30, 0u64..12, 1u32..5, 0u8..3, any::<bool>()).prop_map(|(time, slot, len, name, unregister)| {
         Step { time, start: 0x1000 + slot * 64, len: len * 48, name: format!("bpf_prog_{name}"), unregister }
     });
     prop::collection::vec(step, 0..40)
 }
 
-proptest! {
-    #[test]
-    fn equals_the_slow_reference(steps in steps(), probes in prop::collection::vec((0u64..1100, 0u64..32), 40)) {
-        let mut t = Timeline::new();
-        for step in &steps {
-            t.apply(step.time, &change(step.start, step.len, &step.name, step.unregister));
+/// For each start: whether a text was there before, then texts that come and go; the last may stay.
+fn histories() -> impl Strategy<Value = Vec<Step>> {
+    let start = (prop::collection::vec((0u8..3, 1u64..4, 1u64..4), 1..5), any::<bool>(), any::<bool>());
+    prop::collection::vec(start, 1..4).prop_map(|starts| {
+        let mut steps = Vec::new();
+        for (slot, (texts, before, stays)) in (0..).zip(starts) {
+            let mut time = slot;
+            for (i, (name, pause, life)) in texts.iter().enumerate() {
+                let name = format!("bpf_prog_{name}");
+                let step = |time, unregister| Step {
+                    time,
+                    start: 0x1000 + slot * 64,
+                    len: 192,
+                    name: name.clone(),
+                    unregister,
+                };
+                if i > 0 || !before {
+                    time += pause;
+                    steps.push(step(time, false));
+                }
+                time += life;
+                if i + 1 < texts.len() || !stays || (i == 0 && before) {
+                    steps.push(step(time, true));
+                }
+            }
         }
+        steps
+    })
+}
+
+fn told(steps: &[Step]) -> Timeline {
+    let mut t = Timeline::new();
+    for step in steps {
+        t.apply(step.time, &change(step.start, step.len, &step.name, step.unregister));
+    }
+    t
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Whatever is told, in time order.
+    #[test]
+    fn equals_the_slow_reference(mut steps in steps(), probes in prop::collection::vec((0u64..1100, 0u64..32), 40)) {
+        steps.sort_by_key(|step| step.time);
+        let t = told(&steps);
         for (addr, time) in probes {
             let addr = 0xff0 + addr;
             prop_assert_eq!(name_at(&t, addr, time), slow_lookup(&steps, addr, time), "{:#x} at {}", addr, time);
@@ -165,5 +246,26 @@ proptest! {
         for (_, text) in t.texts() {
             prop_assert!(text.gone.is_none_or(|gone| text.born <= gone));
         }
+    }
+
+    /// What can have happened, told in any order: the answer is that of the right order.
+    #[test]
+    fn the_order_of_telling_makes_no_difference(
+        (steps, mixed) in histories().prop_flat_map(|steps| (Just(steps.clone()), Just(steps).prop_shuffle())),
+    ) {
+        let t = told(&mixed);
+        for time in 0..40 {
+            for addr in (0x1000..0x1200).step_by(16) {
+                prop_assert_eq!(name_at(&t, addr, time), slow_lookup(&steps, addr, time), "{:#x} at {}", addr, time);
+            }
+        }
+        let ends = |steps: &[Step]| -> Vec<(u64, Option<u64>)> {
+            let t = told(steps);
+            let mut ends: Vec<_> = t.texts().filter(|(_, text)| text.gone != Some(text.born)).map(|(_, text)| (text.born, text.gone)).collect();
+            ends.sort_unstable();
+            ends
+        };
+        prop_assert_eq!(ends(&steps), ends(&mixed));
+        prop_assert!(t.texts().all(|(_, text)| !text.uncertain), "nothing is missing");
     }
 }

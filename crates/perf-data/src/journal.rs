@@ -8,8 +8,10 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::bytes::{Cursor, Out};
+use crate::features::{BpfBtf, BpfProgInfo};
 use crate::private::{Private, encode_counts, entry, pack, to_json, unpack};
-use crate::{Endian, Error, ErrorKind, HandlerDesc, RecordingTally, Result};
+use crate::texts::{TEXTS_AN_ENTRY, encode_images};
+use crate::{Endian, Error, ErrorKind, HandlerDesc, ImageId, RecordingTally, Result, TextDesc};
 
 /// The first eight bytes of a journal.
 pub const MAGIC: [u8; 8] = *b"AFTERJRN";
@@ -71,6 +73,39 @@ impl<W: Write + Seek> Writer<W> {
         self.append(entry::TRUE_COUNTS, encode_counts(event, counts))
     }
 
+    /// Appends descriptions of texts; a later one of the same number replaces an earlier one.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn texts(&mut self, texts: &[TextDesc]) -> Result<()> {
+        texts.chunks(TEXTS_AN_ENTRY).try_for_each(|part| self.append(entry::TEXTS, to_json(&part)?))
+    }
+
+    /// Appends images of texts, each `(its id, its bytes)`.
+    ///
+    /// # Errors
+    /// When they cannot be written, or one has 4 GiB or more.
+    pub fn images<'a>(&mut self, images: impl IntoIterator<Item = (&'a ImageId, &'a [u8])>) -> Result<()> {
+        let data = encode_images(images)?;
+        if data.is_empty() { Ok(()) } else { self.append(entry::IMAGES, data) }
+    }
+
+    /// Appends what the kernel tells of a BPF program; the last of an id counts.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn program(&mut self, program: &BpfProgInfo) -> Result<()> {
+        self.append(entry::PROGRAM, program.encode_one()?)
+    }
+
+    /// Appends types of BPF programs; the last of an id counts.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn program_types(&mut self, types: &BpfBtf) -> Result<()> {
+        self.append(entry::PROGRAM_TYPES, types.encode_one()?)
+    }
+
     /// Appends an entry of any kind.
     ///
     /// # Errors
@@ -100,6 +135,11 @@ impl<W: Write + Seek> Writer<W> {
     /// Bytes written so far.
     pub fn bytes_written(&self) -> u64 {
         self.bytes
+    }
+
+    /// The inner writer.
+    pub fn get_ref(&self) -> &W {
+        &self.to
     }
 
     /// The inner writer.
@@ -144,6 +184,7 @@ pub fn read(bytes: &[u8]) -> Result<Journal> {
             }
         }
     }
+    journal.private.settle();
     Ok(journal)
 }
 

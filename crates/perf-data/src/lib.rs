@@ -6,7 +6,7 @@
 //! - [`record`]: one record type per file, [`record::decode`] and [`record::Record::encode`].
 //! - [`attr`]: `struct perf_event_attr` and its bits.
 //! - [`reader`], [`writer`], [`pipe`], [`compressed`]: the containers. [`features`]: what stands around the records.
-//! - [`private`], [`journal`], [`tally`], [`handler_record`]: what the recordings of this profiler hold beyond perf's;
+//! - [`private`], [`journal`], [`tally`], [`texts`], [`handler_record`]: what the recordings of this profiler hold beyond perf's;
 //!   `docs/format.md` is their description.
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod private;
 pub mod reader;
 pub mod record;
 pub mod tally;
+pub mod texts;
 mod unwritten;
 pub mod writer;
 
@@ -45,4 +46,5 @@ pub use private::{HandlerDesc, Private, TrueCounts};
 pub use reader::{FileReader, Records};
 pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
 pub use tally::{EventTally, RecordingTally, Tally};
+pub use texts::{ImageId, ImageUse, TextDesc};
 pub use writer::FileWriter;

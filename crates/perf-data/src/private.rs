@@ -1,10 +1,13 @@
 //! The private section (feature bit 200): what perf's format has no place for. `docs/format.md` describes it.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::bytes::{Cursor, Out};
+use crate::features::{BpfBtf, BpfProgInfo};
+use crate::texts::{self, ImageId, TextDesc};
 use crate::{Endian, Error, ErrorKind, RecordingTally, Result};
 
 /// The feature bit. Never trusted alone: the section must begin with [`MAGIC`].
@@ -24,14 +27,18 @@ pub mod entry {
     pub const TALLY: u32 = 1;
     /// JSON of an array of [`crate::HandlerDesc`].
     pub const HANDLERS: u32 = 2;
-    /// Kernel texts; not written yet.
+    /// JSON of an array of [`crate::TextDesc`].
     pub const TEXTS: u32 = 3;
-    /// Images of texts; not written yet.
+    /// Images of texts, see [`crate::Private::images`].
     pub const IMAGES: u32 = 4;
     /// Counts of one event's samples, see [`crate::TrueCounts`].
     pub const TRUE_COUNTS: u32 = 5;
     /// Names of kernel symbols, see [`crate::Private::kernel_symbols`].
     pub const KERNEL_SYMBOLS: u32 = 6;
+    /// One BPF program as in BPF_PROG_INFO, see [`crate::Private::programs`].
+    pub const PROGRAM: u32 = 7;
+    /// Types of one BPF program as in BPF_BTF, see [`crate::Private::program_types`].
+    pub const PROGRAM_TYPES: u32 = 8;
 }
 
 /// Bits of an entry's flags.
@@ -85,6 +92,14 @@ pub struct Private {
     /// Those symbols of the recorded kernel and its modules that samples fell into, in the form of /proc/kallsyms: what
     /// names them on another machine. Empty where the recorder had none.
     pub kernel_symbols: Vec<u8>,
+    /// Kernel texts by number, each once.
+    pub texts: Vec<TextDesc>,
+    /// The bytes that the texts' images name.
+    pub images: BTreeMap<ImageId, Vec<u8>>,
+    /// BPF programs. Only a journal has them here: a finished recording has them in BPF_PROG_INFO.
+    pub programs: Vec<BpfProgInfo>,
+    /// Types of BPF programs. Only a journal has them here: a finished recording has them in BPF_BTF.
+    pub program_types: Vec<BpfBtf>,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
@@ -105,16 +120,32 @@ impl Private {
         self.handlers.iter().find(|h| h.event == event)
     }
 
-    /// Takes in one entry, unpacked: a later tally or list of handlers replaces the earlier one, counts are appended.
+    /// Takes in one entry, unpacked: a later tally or list of handlers replaces the earlier one, the rest is appended.
+    /// After the last one comes [`Private::settle`].
     pub(crate) fn apply(&mut self, kind: u32, data: &[u8]) -> Result<()> {
         match kind {
             entry::TALLY => self.tally = Some(json(data, "tally of the private section")?),
             entry::HANDLERS => self.handlers = json(data, "handlers of the private section")?,
             entry::TRUE_COUNTS => self.append_counts(decode_counts(data)?),
             entry::KERNEL_SYMBOLS => self.kernel_symbols.extend_from_slice(data),
+            entry::TEXTS => {
+                let more: Vec<TextDesc> = json(data, "texts of the private section")?;
+                self.texts.extend(more);
+            }
+            entry::IMAGES => texts::decode_images(data, &mut self.images)?,
+            entry::PROGRAM => self.programs.push(BpfProgInfo::decode_one(data)?),
+            entry::PROGRAM_TYPES => self.program_types.push(BpfBtf::decode_one(data)?),
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
+    }
+
+    /// Brings what several entries may have told into one form: texts by number, each program and its types once. Of
+    /// several with the same number or id the last stays.
+    pub(crate) fn settle(&mut self) {
+        texts::settle(&mut self.texts);
+        keep_last(&mut self.programs, BpfProgInfo::id);
+        keep_last(&mut self.program_types, |types| types.id);
     }
 
     fn append_counts(&mut self, more: TrueCounts) {
@@ -149,6 +180,7 @@ impl Private {
             c.take(pad, W)?;
             private.apply(kind, &unpack(data, flags, at)?)?;
         }
+        private.settle();
         Ok(private)
     }
 
@@ -185,9 +217,27 @@ impl Private {
         if !self.kernel_symbols.is_empty() {
             entries.push((entry::KERNEL_SYMBOLS, self.kernel_symbols.clone()));
         }
+        for part in self.texts.chunks(texts::TEXTS_AN_ENTRY) {
+            entries.push((entry::TEXTS, to_json(&part)?));
+        }
+        entries.extend(texts::image_entries(&self.images)?.into_iter().map(|data| (entry::IMAGES, data)));
+        for program in &self.programs {
+            entries.push((entry::PROGRAM, program.encode_one()?));
+        }
+        for types in &self.program_types {
+            entries.push((entry::PROGRAM_TYPES, types.encode_one()?));
+        }
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }
+}
+
+/// By id, each once; of several with one id the last stays.
+fn keep_last<T>(all: &mut Vec<T>, id: impl Fn(&T) -> u32) {
+    all.sort_by_key(&id);
+    all.reverse();
+    all.dedup_by_key(|one| id(one));
+    all.reverse();
 }
 
 pub(crate) fn to_json(value: &impl Serialize) -> Result<Vec<u8>> {

@@ -158,7 +158,8 @@ impl<'a> FileReader<'a> {
         self.features.private.as_ref()
     }
 
-    /// Takes what a journal beside an unfinished recording holds as its private section, and the names of its events.
+    /// Takes what a journal beside an unfinished recording holds as its private section, its BPF programs as features, and
+    /// the names of its events.
     /// Samples that its tally knows and the recording lacks count as lost there. Damage in the journal is put to the
     /// problems, but for a last entry that is cut short: a killed recorder leaves that.
     ///
@@ -174,6 +175,9 @@ impl<'a> FileReader<'a> {
         }
         let mut private = journal.private;
         unwritten::settle(&mut private, self);
+        // A clean end would have put these into features.
+        self.features.bpf_progs.append(&mut private.programs);
+        self.features.bpf_btfs.append(&mut private.program_types);
         self.features.private = Some(private);
         Ok(())
     }

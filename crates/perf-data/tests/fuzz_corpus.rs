@@ -162,6 +162,12 @@ fn container_seeds() -> Vec<(String, Vec<u8>)> {
     journal.true_counts(0, &[1, 2, 3]).unwrap();
     journal.tally(&tally()).unwrap();
     journal.true_counts(0, &[4; 1000]).unwrap();
+    let texts = common::texts();
+    journal.texts(&texts).unwrap();
+    journal.texts(&texts[..1]).unwrap();
+    journal.images(private_seed().images.iter().map(|(id, bytes)| (id, bytes.as_slice()))).unwrap();
+    common::features().bpf_progs.iter().for_each(|program| journal.program(program).unwrap());
+    common::features().bpf_btfs.iter().for_each(|types| journal.program_types(types).unwrap());
     let all = [
         ("file", file),
         ("unfinished", unfinished),

@@ -69,7 +69,7 @@ fn handlers() -> impl Strategy<Value = Vec<HandlerDesc>> {
 
 fn privates() -> impl Strategy<Value = Private> {
     let counts = btree_map(0..1000_usize, vec(any::<u64>(), 0..50), 0..4);
-    let other = vec((7_u32.., vec(any::<u8>(), 0..50)), 0..3);
+    let other = vec((100_u32.., vec(any::<u8>(), 0..50)), 0..3);
     let inputs = (option::of(recording_tallies()), handlers(), counts, vec(any::<u8>(), 0..50), other);
     inputs.prop_map(|(tally, handlers, counts, kernel_symbols, other)| Private {
         tally,
@@ -77,6 +77,7 @@ fn privates() -> impl Strategy<Value = Private> {
         handlers,
         true_counts: counts.into_iter().map(|(event, counts)| TrueCounts { event, counts }).collect(),
         other: other.into_iter().map(|(kind, data)| RawEntry { kind, data }).collect(),
+        ..Private::default()
     })
 }
 

@@ -306,7 +306,7 @@ fn programs_that_came_and_went() {
         assert_eq!(*name, same);
         assert!((ours - perfs).abs() < 0.05, "{name}: ours {ours}, perf {perfs}");
     }
-    let texts: Vec<_> = recorded.profile.state.kernel().texts().map(|(_, text)| text.clone()).collect();
+    let texts: Vec<_> = recorded.profile.state.kernel().texts().map(|(_, text)| text).collect();
     let lives: Vec<_> = texts.iter().filter(|text| text.name.ends_with("_first_program")).collect();
     assert_eq!(lives.len(), 4, "{lives:?}");
     assert!(lives.iter().all(|text| text.born > 0 && text.gone.is_some() && text.program.is_some()), "{lives:?}");

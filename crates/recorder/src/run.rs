@@ -314,7 +314,7 @@ impl Live {
             handlers,
             true_counts: passes.true_counts,
             kernel_symbols: output.read_back().map(|bytes| crate::kernel_names::of_samples(&bytes)).unwrap_or_default(),
-            other: Vec::new(),
+            ..Private::default()
         });
         let bytes = output.finish(&features)?;
         passes.files.keep_unreachable(Cache::open_default().as_ref());

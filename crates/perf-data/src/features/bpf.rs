@@ -132,32 +132,51 @@ impl BpfProgInfo {
         bytes.chunks_exact(8).map(|b| b.try_into().unwrap_or_default())
     }
 
+    fn decode(c: &mut Cursor<'_>) -> Result<Self> {
+        const W: &str = "BPF program info";
+        let (info_len, data_len, arrays) = (c.u32(W)?, c.u32(W)?, c.u64(W)?);
+        let info = c.take(info_len.into(), W)?.to_vec();
+        Ok(Self { info, arrays, data: c.take(data_len.into(), W)?.to_vec(), endian: c.endian })
+    }
+
+    fn encode(&self, o: &mut Out<'_>) -> Result<()> {
+        let data_len =
+            u32::try_from(self.data.len()).map_err(|_| Error::new(ErrorKind::TooLong, "arrays of a BPF program"))?;
+        let info = &self.info[..self.info.len().min(Self::INFO_MAX)];
+        o.u32(info.len() as u32);
+        o.u32(data_len);
+        o.u64(self.arrays);
+        o.bytes(info);
+        o.bytes(&self.data);
+        Ok(())
+    }
+
+    /// One program alone, little-endian.
+    pub(crate) fn decode_one(data: &[u8]) -> Result<Self> {
+        let mut one = Self::decode(&mut Cursor::new(data, 0, Endian::Little))?;
+        one.info.truncate(Self::INFO_MAX);
+        Ok(one)
+    }
+
+    pub(crate) fn encode_one(&self) -> Result<Vec<u8>> {
+        let mut data = Vec::new();
+        self.encode(&mut Out { buf: &mut data, endian: Endian::Little })?;
+        Ok(data)
+    }
+
     /// The programs of a BPF_PROG_INFO section.
     pub(super) fn decode_all(mut c: Cursor<'_>) -> Result<Vec<Self>> {
-        const W: &str = "BPF program info";
-        let count = c.u32(W)?;
+        let count = c.u32("BPF program info")?;
         let mut all = Vec::new();
         for _ in 0..count {
-            let (info_len, data_len, arrays) = (c.u32(W)?, c.u32(W)?, c.u64(W)?);
-            let info = c.take(info_len.into(), W)?.to_vec();
-            all.push(Self { info, arrays, data: c.take(data_len.into(), W)?.to_vec(), endian: c.endian });
+            all.push(Self::decode(&mut c)?);
         }
         Ok(all)
     }
 
     pub(super) fn encode_all(progs: &[Self], o: &mut Out<'_>) -> Result<()> {
         o.u32(progs.len() as u32);
-        for prog in progs {
-            let data_len = u32::try_from(prog.data.len())
-                .map_err(|_| Error::new(ErrorKind::TooLong, "arrays of a BPF program"))?;
-            let info = &prog.info[..prog.info.len().min(Self::INFO_MAX)];
-            o.u32(info.len() as u32);
-            o.u32(data_len);
-            o.u64(prog.arrays);
-            o.bytes(info);
-            o.bytes(&prog.data);
-        }
-        Ok(())
+        progs.iter().try_for_each(|prog| prog.encode(o))
     }
 }
 
@@ -171,26 +190,43 @@ pub struct BpfBtf {
 }
 
 impl BpfBtf {
+    fn decode(c: &mut Cursor<'_>) -> Result<Self> {
+        const W: &str = "BPF types";
+        let (id, len) = (c.u32(W)?, c.u32(W)?);
+        Ok(Self { id, data: c.take(len.into(), W)?.to_vec() })
+    }
+
+    fn encode(&self, o: &mut Out<'_>) -> Result<()> {
+        let len = u32::try_from(self.data.len()).map_err(|_| Error::new(ErrorKind::TooLong, "BPF types"))?;
+        o.u32(self.id);
+        o.u32(len);
+        o.bytes(&self.data);
+        Ok(())
+    }
+
+    /// One program's types alone, little-endian.
+    pub(crate) fn decode_one(data: &[u8]) -> Result<Self> {
+        Self::decode(&mut Cursor::new(data, 0, Endian::Little))
+    }
+
+    pub(crate) fn encode_one(&self) -> Result<Vec<u8>> {
+        let mut data = Vec::new();
+        self.encode(&mut Out { buf: &mut data, endian: Endian::Little })?;
+        Ok(data)
+    }
+
     /// The types in a BPF_BTF section.
     pub(super) fn decode_all(mut c: Cursor<'_>) -> Result<Vec<Self>> {
-        const W: &str = "BPF types";
-        let count = c.u32(W)?;
+        let count = c.u32("BPF types")?;
         let mut all = Vec::new();
         for _ in 0..count {
-            let (id, len) = (c.u32(W)?, c.u32(W)?);
-            all.push(Self { id, data: c.take(len.into(), W)?.to_vec() });
+            all.push(Self::decode(&mut c)?);
         }
         Ok(all)
     }
 
     pub(super) fn encode_all(btfs: &[Self], o: &mut Out<'_>) -> Result<()> {
         o.u32(btfs.len() as u32);
-        for btf in btfs {
-            let len = u32::try_from(btf.data.len()).map_err(|_| Error::new(ErrorKind::TooLong, "BPF types"))?;
-            o.u32(btf.id);
-            o.u32(len);
-            o.bytes(&btf.data);
-        }
-        Ok(())
+        btfs.iter().try_for_each(|btf| btf.encode(o))
     }
 }

@@ -10,9 +10,10 @@ use afterimage_perf_data::features::{
 use afterimage_perf_data::record::{
     BpfEvent, Callchain, Comm, FileId, Ksymbol, Mmap, Mmap2, Record, Sample, SampleId, Task, cpumode, misc,
 };
+use afterimage_perf_data::texts::Loader;
 use afterimage_perf_data::{
-    Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, Layout, Private, RecordingTally,
-    SampleType, TrueCounts, context,
+    Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, ImageId, ImageUse, Layout, Private,
+    RecordingTally, SampleType, TextDesc, TrueCounts, context,
 };
 
 pub const SAMPLES: usize = 300;
@@ -184,6 +185,43 @@ fn btf() -> Vec<u8> {
     btf
 }
 
+/// The bytes of two programs; the first one is longer than an entry that is not compressed.
+pub fn images() -> [Vec<u8>; 2] {
+    [[0x0f, 0x1f, 0x44, 0, 0, 0xc3].repeat(1000), vec![0xf3, 0x0f, 0x1e, 0xfa, 0xc3]]
+}
+
+pub fn texts() -> Vec<TextDesc> {
+    let [program, trampoline] = images().map(|bytes| ImageId::of(&bytes));
+    let image = |image, way: &str| ImageUse { image, at_ns: 90, way: way.into(), proven: true };
+    let program = TextDesc {
+        number: 3,
+        kind: "program".into(),
+        name: Some("bpf_prog_6deef7357e7b4530_main".into()),
+        id: Some(42),
+        tag: Some("6deef7357e7b4530".into()),
+        function: Some(0),
+        address: 0xffff_ffff_c000_1040,
+        length: Some(6000),
+        length_reported: Some(6000),
+        born_ns: Some(50),
+        gone_ns: Some(80),
+        loader: Some(Loader { pid: 7, comm: "loader".into() }),
+        images: vec![image(program, "free-time")],
+        ..TextDesc::default()
+    };
+    let trampoline = TextDesc {
+        number: 9,
+        kind: "trampoline".into(),
+        address: 0xffff_ffff_c000_3000,
+        length_reported: Some(4096),
+        images: vec![image(trampoline, "fentry")],
+        uncertain: true,
+        ..TextDesc::default()
+    };
+    let lost = TextDesc { number: 10, kind: "cbpf".into(), reason: Some("ring full".into()), ..TextDesc::default() };
+    vec![program, trampoline, lost]
+}
+
 pub fn private() -> Private {
     Private {
         tally: Some(RecordingTally { events: Vec::new(), complete: true }),
@@ -195,8 +233,9 @@ pub fn private() -> Private {
             mechanism: "kfuncs".into(),
         }],
         true_counts: vec![TrueCounts { event: 0, counts: (0..150).collect() }],
-        kernel_symbols: Vec::new(),
-        other: Vec::new(),
+        texts: texts(),
+        images: images().into_iter().map(|bytes| (ImageId::of(&bytes), bytes)).collect(),
+        ..Private::default()
     }
 }
 

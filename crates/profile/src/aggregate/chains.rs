@@ -70,7 +70,7 @@ impl<'f> RecentChains<'f> {
         let found = self.0.get(slot).filter(|recent| {
             recent.ip == sample.ip
                 && recent.mode == sample.mode()
-                && recent.version == state.kernel().version()
+                && recent.version == state.kernel_version()
                 && recent.space.is_none_or(|space| space == sample.space)
                 && recent.bytes == bytes
         });
@@ -90,7 +90,7 @@ impl<'f> RecentChains<'f> {
         let recent = Recent {
             bytes: sample.chain.bytes(),
             ip: sample.ip,
-            version: state.kernel().version(),
+            version: state.kernel_version(),
             mode: sample.mode(),
             space: user.then_some(sample.space),
             found,

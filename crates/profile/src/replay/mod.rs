@@ -89,6 +89,8 @@ struct Run<'f> {
     sideband: Option<usize>,
     queue: Queue,
     state: State,
+    /// The recorder told of the kernel's texts, so that a loss of records leaves none of them in doubt.
+    known_texts: bool,
     stats: ReplayStats,
 }
 
@@ -104,7 +106,8 @@ impl<'f> Run<'f> {
             sideband: sideband(reader),
             targets,
             queue: Queue::new(options.max_pending),
-            state: State::new(),
+            state: State::new(reader.private().map_or(&[][..], |private| &private.texts)),
+            known_texts: reader.private().is_some_and(|private| !private.texts.is_empty()),
             stats: ReplayStats { finished: reader.finished(), ..ReplayStats::default() },
         }
     }
@@ -158,12 +161,16 @@ impl<'f> Run<'f> {
 
     #[inline]
     fn hand_out_one<S: Sink<'f>>(&mut self, time: u64, raw: &RawRecord<'f>, sink: &mut S) {
+        self.state.set_time(time);
         if raw.header.kind == kind::SAMPLE {
             return self.sample(raw, sink);
         }
         match self.reader.decode(raw) {
             Ok(Record::Lost(lost)) if self.sideband.is_some() && self.reader.event_for(raw) == self.sideband => {
                 self.stats.sideband_lost = self.stats.sideband_lost.saturating_add(lost.lost);
+                if !self.known_texts && time != 0 {
+                    self.state.kernel_records_lost(time);
+                }
                 sink.record(&self.state, time, raw);
             }
             Ok(record) => {

@@ -5,9 +5,10 @@ mod frame;
 mod kernel;
 mod user;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use afterimage_kernel_text::TextId;
+use afterimage_kernel_text::{TextId, TextKind};
 use afterimage_perf_data::{BuildId, FileReader};
 use afterimage_symbols::lines::DwarfLines;
 use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, demangle};
@@ -155,13 +156,18 @@ impl Resolver {
         let Some(text) = state.kernel().text(id) else {
             return self.unknown(addr, FrameKind::Kernel, Reason::NoKernelText);
         };
+        if matches!(text.kind, TextKind::Module | TextKind::ModuleInit) {
+            return self.module(state, text.name, addr);
+        }
+        // What has no symbol goes by what it is.
+        let name = if text.name.is_empty() { Cow::Owned(format!("[{}]", text.kind)) } else { Cow::Borrowed(text.name) };
         // perf gives each BPF text a dso of its own name.
         let (dso, kind) = if text.kind.is_bpf() {
-            (self.names.dso(&text.name, &text.name, None), FrameKind::Bpf)
+            (self.names.dso(&name, &name, None), FrameKind::Bpf)
         } else {
             (self.names.kernel_dso(self.kernel_build_id), FrameKind::Kernel)
         };
-        let sym = self.names.symbol(dso.1, &text.name, 0);
+        let sym = self.names.symbol(dso.1, &name, 0);
         Frame {
             symbol: Ok(sym.1),
             offset: addr.wrapping_sub(text.addr),
@@ -180,6 +186,17 @@ impl Resolver {
             let finder = self.finder.take().unwrap_or_default();
             self.user = Some(UserNames::new(finder, &self.features, same));
         }
+    }
+
+    /// A module that was at the address: a symbol of another one that stands there now is none of its.
+    fn module(&mut self, state: &State, name: &str, addr: u64) -> Frame {
+        let frame = self.kernel(state, addr);
+        let module = format!("[{name}]");
+        if frame.kind == FrameKind::Module && frame.dso.short == module {
+            return frame;
+        }
+        let dso = self.names.dso(&module, &module, None);
+        self.names.unnamed(dso, addr, FrameKind::Module, Reason::NoKernelText)
     }
 
     fn object(&mut self, state: &State, id: ObjectId, object: &Object, addr: u64) -> Frame {

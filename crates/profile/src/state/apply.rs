@@ -1,6 +1,6 @@
 //! Records take effect.
 
-use afterimage_kernel_text::{BpfProgram, KsymChange};
+use afterimage_kernel_text::{BpfProgram, KsymChange, Loader};
 use afterimage_perf_data::record::{BpfEvent, Comm, FileId, Ksymbol, Mmap, Mmap2, Record, Task, cpumode, misc};
 use afterimage_symbols::Live;
 
@@ -41,6 +41,7 @@ impl State {
                 let program = BpfProgram { id: event.prog_id, tag: event.tag };
                 self.timeline.program_loaded(event.id.tid.unwrap_or(0), program);
             }
+            Record::TextPoke(poke) => self.timeline.poke(time, poke.addr, poke.old, poke.new),
             Record::Cgroup(cgroup) => {
                 self.cgroups.insert(cgroup.cgroup, String::from_utf8_lossy(cgroup.path).into());
             }
@@ -104,6 +105,10 @@ impl State {
     }
 
     fn ksymbol(&mut self, time: u64, symbol: &Ksymbol<'_>) {
+        // What was there before the recording was loaded by somebody else than who tells of it.
+        let tid = symbol.id.tid.filter(|tid| *tid != 0 && time != 0 && !symbol.unregister());
+        let comm = tid.and_then(|tid| self.comm_of(tid)).cloned();
+        let loader = symbol.id.pid.zip(comm.as_deref()).map(|(pid, comm)| Loader { pid, comm });
         let change = KsymChange {
             addr: symbol.addr,
             len: symbol.len,
@@ -111,6 +116,7 @@ impl State {
             ksym_type: symbol.kind,
             unregister: symbol.unregister(),
             origin: symbol.id.tid.unwrap_or(0),
+            loader,
         };
         self.timeline.apply(time, &change);
     }

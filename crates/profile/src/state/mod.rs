@@ -7,8 +7,8 @@ mod tasks;
 
 use std::sync::Arc;
 
-use afterimage_kernel_text::{TextId, Timeline};
-use afterimage_perf_data::{BuildId, Callchain, context};
+use afterimage_kernel_text::{TextId, TextKind, Timeline};
+use afterimage_perf_data::{BuildId, Callchain, TextDesc, context};
 use rustc_hash::FxHashMap;
 
 pub(crate) use maps::Mapping;
@@ -43,6 +43,7 @@ pub struct State {
     tasks: Tasks,
     objects: Objects,
     timeline: Timeline,
+    clock: Clock,
     cgroups: FxHashMap<u64, Arc<str>>,
     kernel_map: Option<KernelMap>,
     priorities: Priorities,
@@ -50,11 +51,15 @@ pub struct State {
 }
 
 impl State {
-    pub(crate) fn new() -> State {
+    /// The state before the first record, with the kernel texts that the recording tells of.
+    pub(crate) fn new(texts: &[TextDesc]) -> State {
+        let mut timeline = Timeline::new();
+        timeline.adopt(texts);
         State {
             tasks: Tasks::default(),
             objects: Objects::default(),
-            timeline: Timeline::new(),
+            clock: Clock::new(&timeline),
+            timeline,
             cgroups: FxHashMap::default(),
             kernel_map: None,
             priorities: Priorities::new(),
@@ -81,6 +86,33 @@ impl State {
     /// The kernel text that came and went.
     pub fn kernel(&self) -> &Timeline {
         &self.timeline
+    }
+
+    /// Other than before whenever an address of the kernel may mean something else than before.
+    pub(crate) fn kernel_version(&self) -> u64 {
+        self.timeline.version().wrapping_add(self.clock.crossed)
+    }
+
+    /// The text that a place lies in, and how far from its start; also for functions of the kernel whose bytes the
+    /// recording has.
+    pub fn text_of(&self, loc: Loc) -> Option<(TextId, u64)> {
+        match loc.place {
+            Place::Text(id) => Some((id, loc.addr.wrapping_sub(self.timeline.text(id)?.addr))),
+            // They stay where they are.
+            Place::Kernel => self.timeline.lookup_now(loc.addr).map(|hit| (hit.text, hit.offset)),
+            _ => None,
+        }
+    }
+
+    /// Records that may have told of kernel texts were lost.
+    pub(crate) fn kernel_records_lost(&mut self, time: u64) {
+        self.timeline.lost(time);
+    }
+
+    /// The records from here on are of this time; 0: they have none, and come after all that was before.
+    #[inline]
+    pub(crate) fn set_time(&mut self, time: u64) {
+        self.clock.set(if time == 0 { u64::MAX } else { time });
     }
 
     /// Where the recorded kernel lay.
@@ -130,12 +162,14 @@ impl State {
         Loc { place, addr }
     }
 
-    /// The text of the timeline that covers a kernel address now.
+    /// The text of the timeline that covers a kernel address now. Functions of the kernel's own have their names from
+    /// elsewhere.
     pub(crate) fn kernel_text_at(&self, addr: u64) -> Option<TextId> {
         if !self.timeline.may_cover(addr) {
             return None;
         }
-        self.timeline.lookup_now(addr).map(|hit| hit.text)
+        let text = self.timeline.lookup(addr, self.clock.now)?.text;
+        self.timeline.text(text).is_some_and(|text| text.kind != TextKind::Kernel).then_some(text)
     }
 
     /// What a process has mapped at an address now.
@@ -158,6 +192,39 @@ impl State {
             let loc = self.locate(sample.process, mode, addr.wrapping_sub(u64::from(caller)));
             visit(Step { addr, mode, caller, loc });
         });
+    }
+}
+
+/// The time of the replay, held against the texts that were known beforehand: those come and go without a record.
+#[derive(Debug)]
+struct Clock {
+    now: u64,
+    /// When one of them came or went.
+    changes: Vec<u64>,
+    /// How many of `changes` lie behind.
+    behind: usize,
+    /// How often that number changed.
+    crossed: u64,
+}
+
+impl Clock {
+    fn new(timeline: &Timeline) -> Clock {
+        let mut changes: Vec<u64> =
+            timeline.texts().flat_map(|(_, text)| [Some(text.born), text.gone]).flatten().collect();
+        changes.sort_unstable();
+        changes.dedup();
+        Clock { now: 0, behind: changes.partition_point(|change| *change == 0), changes, crossed: 0 }
+    }
+
+    #[inline]
+    fn set(&mut self, now: u64) {
+        self.now = now;
+        let last = self.behind.checked_sub(1).and_then(|last| self.changes.get(last));
+        let same = last.is_none_or(|last| *last <= now) && self.changes.get(self.behind).is_none_or(|next| *next > now);
+        if !same {
+            self.behind = self.changes.partition_point(|change| *change <= now);
+            self.crossed += 1;
+        }
     }
 }
 
