@@ -128,28 +128,30 @@ fn apply<'p>(
     pokes: impl DoubleEndedIterator<Item = &'p &'p Poke> + Clone,
 ) -> bool {
     let mut changed = false;
-    let mut put = |poke: &Poke, to: &[u8], len: usize, only_unknown: bool| {
-        for i in 0..len {
+    // Puts one side of a change in place; of those bytes only that are asked for.
+    let mut put = |bytes: &mut [Option<u8>], poke: &Poke, to: &[u8], wanted: &mut dyn FnMut(usize) -> bool| {
+        for i in 0..poke.old.len().max(poke.new.len()) {
             let Some(place) = (poke.addr + i as u64).checked_sub(start) else { continue };
-            let Some(byte) = usize::try_from(place).ok().and_then(|place| bytes.get_mut(place)) else { break };
-            if only_unknown && byte.is_some() {
-                continue;
+            let Ok(place) = usize::try_from(place) else { break };
+            let Some(byte) = bytes.get_mut(place) else { break };
+            if wanted(place) {
+                *byte = to.get(i).copied();
+                changed = if place == 0 { byte.is_none() } else { changed };
             }
-            *byte = to.get(i).copied();
-            changed = if place == 0 { byte.is_none() } else { changed };
         }
     };
     // Without an image, what was written since the beginning is known all the same.
     let read = read.unwrap_or(0);
     for poke in pokes.clone().filter(|poke| read < poke.time && poke.time <= time) {
-        put(poke, &poke.new, poke.old.len().max(poke.new.len()), false);
+        put(bytes, poke, &poke.new, &mut |_| true);
     }
     for poke in pokes.clone().rev().filter(|poke| time < poke.time && poke.time <= read) {
-        put(poke, &poke.old, poke.old.len().max(poke.new.len()), false);
+        put(bytes, poke, &poke.old, &mut |_| true);
     }
-    // What is changed later tells what stood there until then.
+    // The first change that comes later tells what stood there until then.
+    let mut unknown: Vec<bool> = bytes.iter().map(Option::is_none).collect();
     for poke in pokes.filter(|poke| poke.time > time) {
-        put(poke, &poke.old, poke.old.len(), true);
+        put(bytes, poke, &poke.old, &mut |place| unknown.get_mut(place).is_some_and(std::mem::take));
     }
     changed
 }

@@ -154,7 +154,7 @@ fn slots_are_known_by_their_changes() {
     m.timeline.poke(20, A + 16, &[], &[0x90, 0x90, 0xe9]);
     m.timeline.poke(30, A + 16, &[0x90, 0x90, 0xe9], &[]);
     m.timeline.poke(40, A + 16, &[], &[0xc3]);
-    assert_eq!(m.why(A + 16, 3, 15).1, Why::NoImage(None));
+    assert_eq!(m.why(A + 16, 3, 15).1, Why::Changed, "the record says that nothing is known of it before");
     assert_eq!(m.bytes(A + 16, 3, 20).unwrap(), [0x90, 0x90, 0xe9]);
     assert_eq!(m.why(A + 16, 3, 35), (A + 16, Why::Changed, 0));
     assert_eq!(m.bytes(A + 16, 1, 45).unwrap(), [0xc3]);

@@ -193,36 +193,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..40)
 }
 
-/// For each start: whether a text was there before, then texts that come and go; the last may stay.
-fn histories() -> impl Strategy<Value = Vec<Step>> {
-    let start = (prop::collection::vec((0u8..3, 1u64..4, 1u64..4), 1..5), any::<bool>(), any::<bool>());
-    prop::collection::vec(start, 1..4).prop_map(|starts| {
-        let mut steps = Vec::new();
-        for (slot, (texts, before, stays)) in (0..).zip(starts) {
-            let mut time = slot;
-            for (i, (name, pause, life)) in texts.iter().enumerate() {
-                let name = format!("bpf_prog_{name}");
-                let step = |time, unregister| Step {
-                    time,
-                    start: 0x1000 + slot * 64,
-                    len: 192,
-                    name: name.clone(),
-                    unregister,
-                };
-                if i > 0 || !before {
-                    time += pause;
-                    steps.push(step(time, false));
-                }
-                time += life;
-                if i + 1 < texts.len() || !stays || (i == 0 && before) {
-                    steps.push(step(time, true));
-                }
-            }
-        }
-        steps
-    })
-}
-
 fn told(steps: &[Step]) -> Timeline {
     let mut t = Timeline::new();
     for step in steps {
@@ -246,26 +216,5 @@ proptest! {
         for (_, text) in t.texts() {
             prop_assert!(text.gone.is_none_or(|gone| text.born <= gone));
         }
-    }
-
-    /// What can have happened, told in any order: the answer is that of the right order.
-    #[test]
-    fn the_order_of_telling_makes_no_difference(
-        (steps, mixed) in histories().prop_flat_map(|steps| (Just(steps.clone()), Just(steps).prop_shuffle())),
-    ) {
-        let t = told(&mixed);
-        for time in 0..40 {
-            for addr in (0x1000..0x1200).step_by(16) {
-                prop_assert_eq!(name_at(&t, addr, time), slow_lookup(&steps, addr, time), "{:#x} at {}", addr, time);
-            }
-        }
-        let ends = |steps: &[Step]| -> Vec<(u64, Option<u64>)> {
-            let t = told(steps);
-            let mut ends: Vec<_> = t.texts().filter(|(_, text)| text.gone != Some(text.born)).map(|(_, text)| (text.born, text.gone)).collect();
-            ends.sort_unstable();
-            ends
-        };
-        prop_assert_eq!(ends(&steps), ends(&mixed));
-        prop_assert!(t.texts().all(|(_, text)| !text.uncertain), "nothing is missing");
     }
 }
