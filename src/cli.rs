@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::annotate::AnnotateArgs;
 use crate::exit;
 use crate::record::RecordArgs;
 
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Record(Box<RecordArgs>),
     /// Show where the time went, as a table
     Report(ReportArgs),
+    /// Show the instructions of functions, and how many samples each has
+    Annotate(Box<AnnotateArgs>),
     /// Print every sample, in the layout of `perf script`
     Script(ScriptArgs),
     /// Write the stacks for other tools: folded lines or a flame graph
@@ -47,7 +50,7 @@ pub(crate) enum Command {
     /// Show what this kernel, these privileges and these settings allow
     Doctor(DoctorArgs),
     /// What is planned and not built
-    #[command(hide = true, name = "top", aliases = ["annotate", "diff", "handler", "serve", "stat", "text"])]
+    #[command(hide = true, name = "top", aliases = ["diff", "handler", "serve", "stat", "text"])]
     Later(LaterArgs),
 }
 
@@ -268,7 +271,8 @@ mod tests {
             ("report -C 1 -i x", "report --cpu: not supported yet"),
             ("script --time 10,20", "script --time: not supported yet"),
             ("top -a", "top: not supported yet"),
-            ("-q annotate --stdio foo", "annotate: not supported yet"),
+            ("annotate --gtk", "annotate --gtk: not supported yet"),
+            ("-q diff --stdio foo", "diff: not supported yet"),
         ] {
             let Err(Refused::Later(error)) = parse_words(words) else { panic!("{words} was accepted") };
             assert_eq!(error.to_string(), says);

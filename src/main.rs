@@ -3,7 +3,9 @@
 //! The command: parse the line, run the subcommand, decide the exit code. Each subcommand is one module; what they say
 //! to people goes through [`say`], how they end through [`exit`].
 
+mod annotate;
 mod cli;
+mod disasm;
 mod doctor;
 mod events;
 mod exit;
@@ -39,6 +41,7 @@ fn run(command: &Command, say: &Say) -> anyhow::Result<Exit> {
     match command {
         Command::Record(args) => record::run(args, say),
         Command::Report(args) => report::run(args, say),
+        Command::Annotate(args) => annotate::run(args, say),
         Command::Script(args) => script::run(args, say),
         Command::Export(args) => export::run(args, say),
         Command::Doctor(args) => doctor::run(args),

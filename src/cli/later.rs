@@ -142,6 +142,33 @@ const REPORT: &[Later] = &[
     both("vmlinux", 'k'),
 ];
 
+const ANNOTATE: &[Later] = &[
+    long("addr2line"),
+    both("cpu", 'C'),
+    long("data-type"),
+    long("demangle"),
+    long("demangle-kernel"),
+    both("dump-raw-trace", 'D'),
+    both("full-paths", 'P'),
+    long("group"),
+    long("gtk"),
+    long("ignore"),
+    long("ignore-vmlinux"),
+    long("itrace"),
+    both("modules", 'm'),
+    long("no-demangle"),
+    long("objdump"),
+    long("prefix"),
+    long("prefix-strip"),
+    both("print-line", 'l'),
+    long("skip-empty"),
+    long("skip-missing"),
+    long("stdio2"),
+    long("stdio-color"),
+    long("symfs"),
+    long("tui"),
+];
+
 const SCRIPT: &[Later] = &[
     both("Latency", 'L'),
     long("addr2line"),
@@ -199,13 +226,14 @@ fn table(subcommand: &str) -> &'static [Later] {
         "record" => RECORD,
         "report" => REPORT,
         "script" => SCRIPT,
+        "annotate" => ANNOTATE,
         _ => &[],
     }
 }
 
 /// Adds the options, hidden, to the subcommands that perf has them for.
 pub(super) fn add(mut command: Command) -> Command {
-    for subcommand in ["record", "report", "script"] {
+    for subcommand in ["record", "report", "script", "annotate"] {
         command = command.mut_subcommand(subcommand, |c| c.args(table(subcommand).iter().map(arg)));
     }
     command

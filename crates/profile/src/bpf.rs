@@ -131,13 +131,12 @@ impl<'f> BpfPrograms<'f> {
         }
         let mut fitting = here.iter().filter(|of| {
             let len = of.info.jited_func_lens().get(of.function).copied();
-            // The main function is named by the tag of the whole program, each other by its own.
-            let tag = match of.function {
-                0 => Some(of.info.tag()),
-                function => of.info.prog_tags().nth(function),
-            };
-            let named = tag.map(|tag| format!("bpf_prog_{:016x}", u64::from_be_bytes(tag)));
-            len == Some(text.len) && named.is_some_and(|name| text.name.starts_with(&name))
+            // The kernel names the main function by the tag of the whole program and each other by its own; perf names the
+            // main function by its own, too.
+            let whole = (of.function == 0).then(|| of.info.tag());
+            let tags = whole.into_iter().chain(of.info.prog_tags().nth(of.function));
+            let mut names = tags.map(|tag| format!("bpf_prog_{:016x}", u64::from_be_bytes(tag)));
+            len == Some(text.len) && names.any(|name| text.name.starts_with(&name))
         });
         let first = fitting.next()?;
         fitting.next().is_none().then_some(*first)

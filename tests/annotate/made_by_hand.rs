@@ -1,0 +1,269 @@
+//! Recordings made by hand: programs that used the same place one after the other, with nothing but BPF_PROG_INFO and
+//! BPF_BTF, as stock perf writes them.
+
+use std::path::Path;
+
+use afterimage_perf_data::features::{BpfBtf, BpfProgInfo, array};
+use afterimage_perf_data::{Endian, Features};
+
+use crate::common::{file, folder, run, stderr, word};
+use crate::listing::{annotate, bytes, lines, only, plain, samples};
+use crate::made::{Made, event};
+
+const PLACE: u64 = 0xffff_ffff_c000_1000;
+const SUB: u64 = PLACE + 0x40;
+/// The process that loads programs.
+const LOADER: u32 = 77;
+
+/// `struct bpf_prog_info` and its arrays, put together from what a test wants to be in them.
+struct Program {
+    id: u32,
+    tag: [u8; 8],
+    /// Address, code, tag.
+    functions: Vec<(u64, Vec<u8>, [u8; 8])>,
+    /// BPF instructions.
+    xlated: Vec<u8>,
+    /// Offset of a function in BPF instructions.
+    func_info: Vec<u32>,
+    /// BPF instruction, offsets of file and text, line, and the address of the code.
+    lines: Vec<(u32, u32, u32, u32, u64)>,
+    btf: u32,
+}
+
+impl Program {
+    fn info(&self) -> BpfProgInfo {
+        let mut info = vec![0; BpfProgInfo::INFO_MAX];
+        let mut data = Vec::new();
+        let mut arrays = 0;
+        put32(&mut info, 4, self.id);
+        info[8..16].copy_from_slice(&self.tag);
+        put32(&mut info, 128, self.btf);
+        let mut add = |bit: u64, pointer: usize, bytes: Vec<u8>, info: &mut Vec<u8>| {
+            arrays |= bit;
+            info[pointer..pointer + 8].copy_from_slice(&(data.len() as u64).to_le_bytes());
+            data.extend(bytes);
+            data.resize(data.len().next_multiple_of(8), 0);
+        };
+        let code: Vec<u8> = self.functions.iter().flat_map(|(_, code, _)| code.clone()).collect();
+        let count = self.functions.len() as u32;
+        put32(&mut info, 16, code.len() as u32);
+        add(array::JITED_INSNS, 24, code, &mut info);
+        put32(&mut info, 20, self.xlated.len() as u32);
+        add(array::XLATED_INSNS, 32, self.xlated.clone(), &mut info);
+        put32(&mut info, 104, count);
+        let words = self.functions.iter().flat_map(|(address, _, _)| address.to_le_bytes()).collect();
+        add(array::JITED_KSYMS, 112, words, &mut info);
+        put32(&mut info, 108, count);
+        let lens = self.functions.iter().flat_map(|(_, code, _)| (code.len() as u32).to_le_bytes()).collect();
+        add(array::JITED_FUNC_LENS, 120, lens, &mut info);
+        put32(&mut info, 132, 8);
+        put32(&mut info, 144, self.func_info.len() as u32);
+        let infos = self.func_info.iter().flat_map(|insn| [insn.to_le_bytes(), 1u32.to_le_bytes()].concat()).collect();
+        add(array::FUNC_INFO, 136, infos, &mut info);
+        put32(&mut info, 148, self.lines.len() as u32);
+        put32(&mut info, 172, 16);
+        let rows = self.lines.iter().flat_map(|(insn, file, text, line, _)| [*insn, *file, *text, line << 10 | 2]);
+        add(array::LINE_INFO, 152, rows.flat_map(u32::to_le_bytes).collect(), &mut info);
+        put32(&mut info, 168, self.lines.len() as u32);
+        put32(&mut info, 176, 8);
+        let natives = self.lines.iter().flat_map(|(.., address)| address.to_le_bytes()).collect();
+        add(array::JITED_LINE_INFO, 160, natives, &mut info);
+        put32(&mut info, 180, count);
+        let tags = self.functions.iter().flat_map(|(.., tag)| *tag).collect();
+        add(array::PROG_TAGS, 184, tags, &mut info);
+        BpfProgInfo { info, arrays, data, endian: Endian::Little }
+    }
+}
+
+fn put32(info: &mut [u8], at: usize, word: u32) {
+    info[at..at + 4].copy_from_slice(&word.to_le_bytes());
+}
+
+fn btf(id: u32, strings: &[u8]) -> BpfBtf {
+    let mut data = [0xeb9f_u16.to_le_bytes(), [1, 0]].concat();
+    [24, 0, 0, 0, strings.len() as u32].iter().for_each(|word: &u32| data.extend(word.to_le_bytes()));
+    data.extend(strings);
+    BpfBtf { id, data }
+}
+
+/// push %rbp; mov $imm,%eax; jmp to the start; leave; ret
+fn code(imm: u32) -> Vec<u8> {
+    let [a, b, c, d] = imm.to_le_bytes();
+    vec![0x55, 0xb8, a, b, c, d, 0xeb, 0xf8, 0xc9, 0xc3]
+}
+
+/// The first program has two functions, the second uses the place of its subprogram for a function of its own.
+fn programs() -> [Program; 2] {
+    // r0 = 7; exit
+    let xlated = vec![0xb7, 0, 0, 0, 7, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+    [
+        Program {
+            id: 41,
+            tag: [0x11; 8],
+            functions: vec![(PLACE, code(0x100), [0x99; 8]), (SUB, code(0x200), [0x22; 8])],
+            xlated: [xlated.clone(), xlated.clone()].concat(),
+            func_info: vec![0, 2],
+            lines: vec![(0, 1, 8, 3, PLACE + 1), (2, 1, 19, 9, SUB + 1), (3, 1, 19, 10, SUB + 8)],
+            btf: 5,
+        },
+        Program {
+            id: 42,
+            tag: [0x33; 8],
+            functions: vec![(SUB, code(0x300), [0x33; 8])],
+            xlated,
+            func_info: Vec::new(),
+            lines: vec![(0, 1, 8, 3, SUB)],
+            btf: 6,
+        },
+    ]
+}
+
+const FIRST: &str = "bpf_prog_1111111111111111_first";
+const PART: &str = "bpf_prog_2222222222222222_part";
+const SECOND: &str = "bpf_prog_3333333333333333_second";
+
+fn recording(path: &Path) {
+    let mut made = Made::at(path, vec![event("cpu-clock", 11, false)]);
+    let here = |made: &mut Made, names: &[(u64, &str)], there: bool| {
+        for (address, name) in names {
+            made.text(LOADER, *address, 10, name, !there);
+        }
+    };
+    here(&mut made, &[(PLACE, FIRST), (SUB, PART)], true);
+    made.program(LOADER, 41, [0x11; 8]);
+    made.kernel_sample(0, 42, 1000, PLACE + 6);
+    for _ in 0..3 {
+        made.kernel_sample(0, 42, 1000, SUB + 6);
+    }
+    made.kernel_sample(0, 42, 1000, SUB + 8);
+    here(&mut made, &[(PLACE, FIRST), (SUB, PART)], false);
+    here(&mut made, &[(SUB, SECOND)], true);
+    made.program(LOADER, 42, [0x33; 8]);
+    for _ in 0..5 {
+        made.kernel_sample(0, 42, 1000, SUB + 1);
+    }
+    // In the middle of an instruction, as some counters give it.
+    made.kernel_sample(0, 42, 1000, SUB + 3);
+    let strings = b"\0prog.c\0\treturn 7;\0\tint part;\0";
+    let features = Features {
+        arch: Some("x86_64".into()),
+        bpf_progs: programs().iter().map(Program::info).collect(),
+        bpf_btfs: vec![btf(5, strings), btf(6, strings)],
+        ..Features::default()
+    };
+    made.finish_with(&features, None);
+}
+
+#[test]
+fn one_place_has_the_code_of_each_of_its_times() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    recording(&path);
+    let part = annotate(&path, &["-s", "part"]);
+    let part = only(&part);
+    assert_eq!((&part["name"], &part["id"], &part["function"]), (&PART.into(), &41.into(), &1.into()));
+    assert_eq!(bytes(part), code(0x200), "the second function's own bytes, not the first one's");
+    assert_eq!(samples(part), [0, 0, 3, 1, 0]);
+    let percent: Vec<f64> = lines(part).iter().map(|l| l["events"][0]["percent"].as_f64().unwrap()).collect();
+    assert_eq!(percent, [0.0, 0.0, 75.0, 25.0, 0.0]);
+    let second = annotate(&path, &["-s", "second@42"]);
+    let second = only(&second);
+    assert_eq!(bytes(second), code(0x300));
+    assert_eq!(samples(second), [0, 6, 0, 0, 0], "also what lies within an instruction");
+    assert_eq!(second["address"], part["address"]);
+    let first = annotate(&path, &["-s", FIRST]);
+    assert_eq!((bytes(only(&first)), samples(only(&first))), (code(0x100), vec![0, 0, 1, 0, 0]));
+}
+
+#[test]
+fn lines_are_those_of_the_function() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    recording(&path);
+    let part = annotate(&path, &["-s", "part"]);
+    let numbers: Vec<_> = lines(only(&part)).iter().map(|line| line["source"][0]["line"].as_u64()).collect();
+    assert_eq!(numbers, [None, Some(9), Some(9), Some(10), Some(10)]);
+    assert_eq!(lines(only(&part))[1]["source"][0]["text"], "\tint part;");
+    assert_eq!(lines(only(&part))[1]["source"][0]["file"], "prog.c");
+    let shown = plain(&path, &["-s", "part", "--insns"]);
+    let expected = [
+        "prog.c:9      int part;",
+        "2: (bpf) r0 = 7",
+        "0.00 : ffffffffc0001041:   mov    $0x200,%eax",
+        "75.00 : ffffffffc0001046:   jmp    ffffffffc0001040 <bpf_prog_2222222222222222_part>",
+        "prog.c:10      int part;",
+        "3: (bpf) exit",
+        "25.00 : ffffffffc0001048:   leave",
+    ];
+    let mut rest = shown.as_str();
+    for part in expected {
+        let at = rest.find(part).unwrap_or_else(|| panic!("{part:?} is not next in\n{rest}\nof\n{shown}"));
+        rest = &rest[at + part.len()..];
+    }
+    let none = plain(&path, &["-s", "part", "--no-source"]);
+    assert!(!none.contains("prog.c"), "{none}");
+}
+
+#[test]
+fn branches_name_what_was_there_then() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    recording(&path);
+    let part = annotate(&path, &["-s", "part"]);
+    let target = &lines(only(&part))[2]["target"];
+    assert_eq!((&target["address"], &target["symbol"]), (&format!("{SUB:#x}").into(), &PART.into()));
+    assert_eq!(lines(only(&part))[1]["target"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_time_and_the_number_choose() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    recording(&path);
+    // The records are a millisecond apart, from 1 s on.
+    let early = annotate(&path, &["-s", "@0xffffffffc0001040", "--at", "1.005"]);
+    assert_eq!(only(&early)["name"], PART);
+    let late = annotate(&path, &["-s", "@0xffffffffc0001040", "--at", "1.015"]);
+    assert_eq!(only(&late)["name"], SECOND);
+    let both = plain(&path, &["-s", "@0xffffffffc0001040"]);
+    assert!(both.starts_with("# 2 of that name:\n"), "{both}");
+    assert!(both.contains("second@42 at 0xffffffffc0001040") && both.contains("part@41 at 0xffff"), "{both}");
+    let nobody = run(&["annotate", "-i", word(&path), "-s", "part@42"]);
+    assert_eq!(nobody.status.code(), Some(2));
+    assert!(stderr(&nobody).contains(&format!("{PART}@41")), "{}", stderr(&nobody));
+    let unknown = run(&["annotate", "-i", word(&path), "-s", "nothing_like_it"]);
+    assert_eq!((unknown.status.code(), stderr(&unknown).contains("no samples in it")), (Some(2), true));
+}
+
+#[test]
+fn without_code_the_ways_are_told() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    let mut made = Made::at(&path, vec![event("cpu-clock", 11, false)]);
+    made.text(LOADER, PLACE, 64, FIRST, false);
+    made.program(LOADER, 41, [0x11; 8]);
+    made.kernel_sample(0, 42, 1000, PLACE + 6);
+    made.text(LOADER, PLACE + 0x1000, 4096, "bpf_trampoline_42", false);
+    made.kernel_sample(0, 42, 1000, PLACE + 0x1010);
+    made.finish_with(&Features::default(), None);
+    let all = annotate(&path, &[]);
+    let all = all["symbols"].as_array().unwrap();
+    assert_eq!(all.len(), 2);
+    for symbol in all {
+        assert_eq!(symbol["code"], serde_json::Value::Null);
+        let (kind, tried) = (symbol["kind"].as_str().unwrap(), symbol["tried"].as_array().unwrap());
+        let ways: Vec<&str> = tried.iter().map(|tried| tried["way"].as_str().unwrap()).collect();
+        assert_eq!(ways, ["image", "info"], "{symbol}");
+        let why = tried[1]["reason"].as_str().unwrap();
+        match kind {
+            "program" => assert_eq!(why, "the recording has no info of program 41"),
+            _ => assert_eq!(why, "only programs have infos, and it is a trampoline"),
+        }
+        // Where samples fell is known all the same.
+        assert_eq!(lines(symbol).len(), 1);
+        assert_eq!(lines(symbol)[0]["text"], serde_json::Value::Null);
+    }
+    let shown = plain(&path, &["-s", FIRST]);
+    assert!(shown.contains("no code:") && shown.contains("info: the recording has no info of program 41"), "{shown}");
+    assert!(shown.contains("100.00 : ffffffffc0001006:   ?"), "{shown}");
+}
