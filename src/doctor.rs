@@ -15,6 +15,7 @@ use crate::terminal::clean;
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let mut checks = afterimage_perf_event::probe::all();
     checks.extend(afterimage_handler::probe::all());
+    checks.extend(afterimage_kernel_text::capture::probe::all());
     let kernel = kernel();
     let mut to = out::stdout()?;
     if args.json {

@@ -60,6 +60,12 @@ pub(crate) struct RecordArgs {
     /// With emit or count: let the ordinary sample through too
     #[arg(long = "chain", requires = "handler")]
     pub(crate) chain: bool,
+    /// Keep no copies of kernel code: BPF programs, trampolines and modules that go, and kernel functions that got samples
+    #[arg(long = "no-text")]
+    pub(crate) no_text: bool,
+    /// Copy kernel text only in these ways: free-time, rcu-window, by-id [default: all that work here]
+    #[arg(long = "text-ways", value_name = "LIST", conflicts_with = "no_text", hide_short_help = true)]
+    pub(crate) text_ways: Option<String>,
     /// The command to run and record
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,

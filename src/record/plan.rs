@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use afterimage_handler::Builtin;
+use afterimage_kernel_text::Way;
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::facts::{Facts, parse_cpu_list};
 use afterimage_perf_event::spec;
-use afterimage_recorder::{Destination, Plan, Subject};
+use afterimage_recorder::{Destination, Plan, Subject, TextOptions};
 
 use super::args::RecordArgs;
 use crate::exit::{Problem, not_yet};
@@ -35,6 +36,7 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         delay: args.delay.map(Duration::from_millis),
         handler,
         chain: args.chain,
+        text: if args.no_text { None } else { Some(text(args.text_ways.as_deref())?) },
         command_line: command_line(),
     })
 }
@@ -51,6 +53,17 @@ fn handler(name: &str) -> anyhow::Result<Builtin> {
         let problem = Problem::usage(format!("--handler {name}: no such handler"));
         problem.hint("built in are none, emit and count").into()
     })
+}
+
+fn text(ways: Option<&str>) -> anyhow::Result<TextOptions> {
+    let offered = [Way::FreeTime, Way::RcuWindow, Way::ById];
+    let way = |word: &str| {
+        let way = offered.into_iter().find(|way| way.key() == word);
+        way.ok_or_else(|| usage(format!("--text-ways {word}: there are free-time, rcu-window and by-id")))
+    };
+    let ways =
+        ways.map(|list| list.split(',').map(str::trim).map(way).collect::<anyhow::Result<Vec<_>>>()).transpose()?;
+    Ok(TextOptions { ways, ..TextOptions::default() })
 }
 
 fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpec>> {
@@ -212,6 +225,15 @@ mod tests {
         assert_eq!(ids("-p", "1, 2 3").unwrap(), [1, 2, 3]);
         for bad in ["", "0", "1,x", "-4"] {
             assert!(ids("-p", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ways_of_capture() {
+        assert_eq!(text(None).unwrap().ways, None);
+        assert_eq!(text(Some("by-id, free-time")).unwrap().ways, Some(vec![Way::ById, Way::FreeTime]));
+        for bad in ["", "memory", "free-time,"] {
+            assert!(text(Some(bad)).is_err(), "{bad}");
         }
     }
 

@@ -61,10 +61,10 @@ pub fn open(
     options: Options,
 ) -> Result<Sideband, OpenError> {
     let cpus = facts.online_cpus().map_err(no_cpus)?;
-    match open_on(kernel, facts, &Target::Cpus(cpus.clone()), wanted, options) {
+    match open_on(kernel, facts, &Target::Cpus(cpus.clone()), attr(BASIC), wanted, options) {
         Err(e) if target.is_task() && e.kind == OpenErrorKind::CpuWideDenied => {
             let tasks = bound_to(target, cpus);
-            let mut sideband = open_on(kernel, facts, &tasks, wanted, options)?;
+            let mut sideband = open_on(kernel, facts, &tasks, attr(BASIC), wanted, options)?;
             sideband.all_cpus = false;
             let text = "maps and names are those of the sampled tasks alone; kernel text that comes and goes is not seen without CAP_PERFMON";
             sideband.opened.notes = vec![Note(text.to_owned())];
@@ -72,6 +72,17 @@ pub fn open(
         }
         other => other,
     }
+}
+
+/// Opens events on every online CPU that tell of BPF text alone, and enables them: for somebody who is to be woken as it
+/// comes, and by nothing else.
+///
+/// # Errors
+/// When the kernel refuses such events, or no ring fits.
+pub fn open_bpf_text(kernel: &Arc<dyn Kernel>, facts: &Facts, options: Options) -> Result<Opened, OpenError> {
+    let cpus = Target::Cpus(facts.online_cpus().map_err(no_cpus)?);
+    let attr = attr(AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT);
+    Ok(open_on(kernel, facts, &cpus, attr, AttrFlags::empty(), options)?.opened)
 }
 
 /// The target's tasks, followed from now on rather than from an exec.
@@ -87,10 +98,11 @@ fn open_on(
     kernel: &Arc<dyn Kernel>,
     facts: &Facts,
     target: &Target,
+    attr: Attr,
     wanted: AttrFlags,
     options: Options,
 ) -> Result<Sideband, OpenError> {
-    let mut spec = EventSpec::new("dummy", attr(), EventClass::Software);
+    let mut spec = EventSpec::new("dummy", attr, EventClass::Software);
     // The plain event first: it tells whether privileges fail, so that a later refusal is about one bit.
     open::settle(kernel.as_ref(), facts, std::slice::from_mut(&mut spec), target)?;
     let mut missing = Vec::new();
@@ -112,14 +124,14 @@ fn open_on(
     Ok(Sideband { opened, missing, all_cpus: true })
 }
 
-fn attr() -> Attr {
+fn attr(tells: AttrFlags) -> Attr {
     Attr {
         kind: kind::SOFTWARE,
         config: software::DUMMY,
         // A period makes it a sampling event, which alone may have the ids of samples in its records; it never overflows.
         period_or_freq: 1,
         sample_type: SampleType::IDENTIFIER | SampleType::TID | SampleType::TIME | SampleType::CPU,
-        flags: BASIC | AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID | AttrFlags::WATERMARK | AttrFlags::DISABLED,
+        flags: tells | AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID | AttrFlags::WATERMARK | AttrFlags::DISABLED,
         clockid: libc::CLOCK_MONOTONIC,
         wakeup: 1,
         ..Attr::default()

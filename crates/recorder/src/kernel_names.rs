@@ -1,4 +1,4 @@
-//! The names of the kernel's functions that a recording needs, to be kept in it.
+//! The kernel's functions that a recording needs: their names, and their code, are to be kept in it.
 //!
 //! Files of user code can be found elsewhere by their build ID. The kernel's names are nowhere but in the running
 //! kernel: another machine, or this one after an update, could not name a single frame.
@@ -6,20 +6,9 @@
 use std::collections::HashSet;
 
 use afterimage_perf_data::{Callchain, EmitPayload, FileReader, Record, context};
-use afterimage_symbols::KernelTable;
-
-/// The symbols of the running kernel and its modules that samples of this recording fell into, as
-/// [`KernelTable::excerpt`] writes them. Empty when the kernel hides its addresses, or what is there cannot be read.
-pub(crate) fn of_samples(recording: &[u8]) -> Vec<u8> {
-    let addresses = addresses(recording);
-    if addresses.is_empty() {
-        return Vec::new();
-    }
-    KernelTable::running().map(|table| table.excerpt(addresses)).unwrap_or_default()
-}
 
 /// Every kernel address in the samples of a recording, also of one that is not finished.
-fn addresses(recording: &[u8]) -> HashSet<u64> {
+pub(crate) fn addresses(recording: &[u8]) -> HashSet<u64> {
     let mut found = HashSet::new();
     let Ok(reader) = FileReader::open(recording) else { return found };
     let mut take = |addr: u64| {

@@ -18,9 +18,11 @@ mod run;
 mod session;
 mod synth;
 mod tallies;
+mod text;
 mod tracing_data;
 mod wait;
 
+pub use afterimage_kernel_text::capture::Options as TextOptions;
 pub use error::RecordError;
 pub use plan::{Destination, Plan, Progress, Subject};
 pub use run::{Outcome, record};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::journal;
-use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, RecordingTally};
+use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, Private, RecordingTally};
 
 use afterimage_symbols::file::FileBytes;
 
@@ -18,6 +18,7 @@ use crate::RecordError;
 use crate::old::Old;
 use crate::plan::Destination;
 use crate::queue::{Queue, ROOM};
+use crate::text::News;
 
 /// The open destination.
 pub(crate) enum Output {
@@ -41,6 +42,8 @@ pub(crate) struct PassContent<'a> {
     pub(crate) true_counts: &'a [(usize, Vec<u64>)],
     /// The tally so far.
     pub(crate) tally: &'a RecordingTally,
+    /// What is new of kernel text.
+    pub(crate) news: &'a News,
 }
 
 impl Output {
@@ -95,8 +98,16 @@ impl Output {
     }
 
     /// Marks the end of what was there before: a reader applies it before everything else.
-    pub(crate) fn end_of_scan(&mut self, tally: &RecordingTally) -> Result<(), RecordError> {
-        self.pass(&PassContent { records: &[], true_counts: &[], tally })
+    pub(crate) fn end_of_scan(&mut self, tally: &RecordingTally, news: &News) -> Result<(), RecordError> {
+        self.pass(&PassContent { records: &[], true_counts: &[], tally, news })
+    }
+
+    /// Appends what is new of kernel text after the last pass.
+    pub(crate) fn news(&mut self, news: &News) -> Result<(), RecordError> {
+        match self {
+            Output::File(f) => f.news(news),
+            Output::Pipe(_) => Ok(()),
+        }
     }
 
     /// Sampling has begun: from now on the recording stays, whatever happens.
@@ -138,6 +149,14 @@ impl Output {
         let file = output.writer.get_ref();
         // Opened anew: a copy of the descriptor would share the place where the writer writes.
         regular(file).then(|| FileBytes::open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).ok())?
+    }
+
+    /// What the journal holds so far; `None` without one.
+    pub(crate) fn read_journal(&self) -> Option<Private> {
+        let Output::File(output) = self else { return None };
+        let path = format!("/proc/self/fd/{}", output.journal.as_ref()?.get_ref().as_raw_fd());
+        let bytes = FileBytes::open(Path::new(&path)).ok()?;
+        journal::read(&bytes).ok().map(|journal| journal.private)
     }
 
     /// Ends the recording: features and private section are written, the journal is removed.
@@ -189,6 +208,7 @@ impl FileOutput {
             }
             journal.tally(content.tally).map_err(|e| written(&self.path, e))?;
         }
+        self.news(content.news)?;
         let writer = &mut self.writer;
         let all =
             writer.write(content.records).and_then(|()| writer.finished_round()).and_then(|()| writer.checkpoint());
@@ -198,6 +218,17 @@ impl FileOutput {
             let _ = writer.checkpoint();
         }
         all.map_err(|e| written(&self.path, e))
+    }
+
+    fn news(&mut self, news: &News) -> Result<(), RecordError> {
+        let Some(journal) = self.journal.as_mut().filter(|_| !news.is_empty()) else { return Ok(()) };
+        let mut all = || {
+            journal.images(news.images.iter().map(|(id, bytes)| (id, bytes.as_slice())))?;
+            journal.texts(&news.texts)?;
+            news.programs.iter().try_for_each(|program| journal.program(program))?;
+            news.types.iter().try_for_each(|types| journal.program_types(types))
+        };
+        all().map_err(|e| written(&self.path, e))
     }
 
     fn finish(self, features: &Features) -> Result<u64, RecordError> {

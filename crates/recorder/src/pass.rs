@@ -64,12 +64,14 @@ impl Passes {
     /// When the recording cannot be written.
     pub(crate) fn run(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
         self.drain_rings(session, false);
+        session.texts.pass();
+        let news = session.texts.news();
         let counts = self.drain_tables(session)?;
         if self.buffer.is_empty() {
-            return Ok(());
+            return output.news(&news);
         }
         let tally = tallies::so_far(session);
-        output.pass(&PassContent { records: &self.buffer, true_counts: &counts, tally: &tally })?;
+        output.pass(&PassContent { records: &self.buffer, true_counts: &counts, tally: &tally, news: &news })?;
         self.buffer.clear();
         for (event, more) in counts {
             match self.true_counts.iter_mut().find(|known| known.event == event) {
@@ -93,7 +95,7 @@ impl Passes {
     /// Moves everything that is in the rings now, or in those of the news alone.
     fn drain_rings(&mut self, session: &mut Session, news: bool) {
         let heads: Vec<u64> = session.rings().0.map(|(ring, _)| ring.head()).collect();
-        let (rings, book) = session.rings();
+        let (rings, book, texts) = session.rings();
         for ((ring, owner), until) in rings.zip(heads) {
             if news && owner != RingOwner::Sideband {
                 continue;
@@ -103,6 +105,7 @@ impl Passes {
                     self.repaired.clear();
                     append_repaired(record, &self.sideband, &mut self.repaired);
                     self.files.learn(&self.repaired);
+                    texts.learn(&self.repaired);
                     book.take(owner, &self.repaired, &mut self.buffer);
                 } else {
                     note_time(record, &mut self.span);

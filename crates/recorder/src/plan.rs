@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use afterimage_handler::Builtin;
+use afterimage_kernel_text::capture;
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::spec::EventSpec;
 
@@ -59,6 +60,8 @@ pub struct Plan {
     pub handler: Option<Builtin>,
     /// With `emit` or `count`: the ordinary sample is kept too.
     pub chain: bool,
+    /// How kernel text is kept; `None`: not at all.
+    pub text: Option<capture::Options>,
     /// The command line for the recording's header.
     pub command_line: Vec<String>,
 }

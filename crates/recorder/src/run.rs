@@ -16,6 +16,7 @@ use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::open::{Target, threads_of};
 use afterimage_perf_event::spec::EventClass;
 use afterimage_perf_event::sys::{Kernel, Real};
+use afterimage_symbols::KernelTable;
 use afterimage_symbols::cache::Cache;
 
 use crate::finish::{self, Described};
@@ -26,8 +27,9 @@ use crate::session::{Session, may_use_bpf};
 use crate::synth::kernel::KernelText;
 use crate::synth::{self, Scanner, procfs};
 use crate::tallies::{self, KernelLost};
+use crate::text::{self, Finished};
 use crate::wait::{Waiter, Wake};
-use crate::{Observer, RecordError};
+use crate::{Observer, RecordError, kernel_names};
 
 /// How long a command may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -180,9 +182,11 @@ impl Live {
         let mut records = Vec::new();
         let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         synth::kernel::append(&self.sideband, KernelText::find(&kallsyms), &mut records)?;
+        let mut programs = Vec::new();
         if session.sideband.all_cpus {
-            let programs = by_id::programs();
+            programs = by_id::programs();
             synth::bpf::append(&self.sideband, &programs, &mut records)?;
+            synth::images::append(&self.sideband, &kallsyms, &mut records)?;
             (self.features.bpf_progs, self.features.bpf_btfs) = finish::programs(&programs);
         }
         let mut scanner = Scanner::new(Path::new("/proc"));
@@ -199,10 +203,13 @@ impl Live {
         let mut rest = records.as_slice();
         while let Some((record, tail)) = split_record(rest) {
             self.passes.files.learn(record);
+            session.texts.learn(record);
             rest = tail;
         }
         self.output.records(&records)?;
-        self.output.end_of_scan(&tallies::so_far(session))
+        session.texts.loaded_before(&programs, &self.features.bpf_progs, &self.features.bpf_btfs);
+        let news = session.texts.news();
+        self.output.end_of_scan(&tallies::so_far(session), &news)
     }
 
     /// Passes while sampling waits for its start, for the sideband tells of everything from the beginning; then the start.
@@ -272,6 +279,9 @@ impl Live {
             end = end_child(child, stop)?;
         }
         self.passes.run(session, &mut self.output)?;
+        while session.texts.wait_for_frees() {
+            self.passes.run(session, &mut self.output)?;
+        }
         if observer.is_watched() {
             observer.progress(&self.progress(session, started));
         }
@@ -289,8 +299,8 @@ impl Live {
     }
 
     /// The final tally, features and private section.
-    fn end(self, session: Session, ended: Option<Ended>) -> Result<Outcome, RecordError> {
-        let Live { output, passes, mut features, handlers, .. } = self;
+    fn end(self, mut session: Session, ended: Option<Ended>) -> Result<Outcome, RecordError> {
+        let Live { mut output, passes, mut features, handlers, .. } = self;
         let lost = KernelLost::read(&session);
         let (tally, mut problems) = tallies::complete(&session, &lost);
         problems.extend(passes.damage.iter().map(|(first, times)| format!("{first} ({times} such)")));
@@ -307,13 +317,27 @@ impl Live {
         }
         features.build_ids = finish::build_ids(passes.files.build_ids());
         features.sample_time = passes.span;
+        let addresses = output.read_back().map(|bytes| kernel_names::addresses(&bytes)).unwrap_or_default();
+        let table = Some(&addresses).filter(|found| !found.is_empty()).and_then(|_| KernelTable::running().ok());
+        let mut texts = Finished::default();
+        if session.texts.is_on() {
+            let news = session.texts.close();
+            output.news(&news)?;
+            texts = text::fold(output.read_journal().unwrap_or_default(), &addresses);
+            let left_out = table.as_ref().map_or(0, |table| texts.kernel_functions(&session.texts, table, &addresses));
+            problems.extend(session.texts.problems(left_out));
+            features.bpf_progs = std::mem::take(&mut texts.programs);
+            features.bpf_btfs = std::mem::take(&mut texts.types);
+        }
         // The programs and rings are gone before the file is closed: what is slow to free does not delay the reader.
         drop(session);
         features.private = Some(Private {
             tally: Some(tally.clone()),
             handlers,
             true_counts: passes.true_counts,
-            kernel_symbols: output.read_back().map(|bytes| crate::kernel_names::of_samples(&bytes)).unwrap_or_default(),
+            kernel_symbols: table.map(|table| table.excerpt(addresses)).unwrap_or_default(),
+            texts: texts.texts,
+            images: texts.images,
             ..Private::default()
         });
         let bytes = output.finish(&features)?;

@@ -1,7 +1,7 @@
 //! The live session: what is open while a recording runs, in the order in which it was opened.
 //!
 //! ```text
-//! sampling events (disabled) ─ stubs ─ handler rings ─ sideband (enabled) ─ file ─ scan ─ enable ─ passes ─ disable ─ last pass
+//! sampling events (disabled) ─ stubs ─ handler rings ─ capture of text ─ sideband (enabled) ─ file ─ scan ─ enable ─ passes ─ disable ─ last pass
 //! ```
 //! The sideband listens before anything is scanned, so that nothing falls between scan and record.
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use afterimage_handler::{Builtin, EventConfig, Handlers, Options as HandlerOptions};
-use afterimage_perf_data::{AttrFlags, SampleType};
+use afterimage_perf_data::{AttrFlags, Endian, Layout, SampleType};
 use afterimage_perf_event::caps::{Cap, Caps};
 use afterimage_perf_event::config::{Config, Rate};
 use afterimage_perf_event::facts::Facts;
@@ -21,19 +21,22 @@ use afterimage_perf_event::sys::Kernel;
 
 use crate::book::{Book, Place, RingOwner};
 use crate::synth::procfs;
-use crate::{Plan, RecordError};
+use crate::text::Texts;
+use crate::{Destination, Plan, RecordError};
 
 /// How often the events of a target that keeps growing are opened.
 const OPENINGS: usize = 10;
 
-/// Data pages of each sideband ring: 256 KiB hold some thousand maps.
-const SIDEBAND_PAGES: usize = 64;
+/// Data pages of each sideband ring: 1 MiB holds some thousand maps, or what loading programs as fast as they load tells in a
+/// tenth of a second.
+const SIDEBAND_PAGES: usize = 256;
 
 /// Everything that is open.
 pub(crate) struct Session {
     pub(crate) sampling: Opened,
     pub(crate) outputs: Option<Opened>,
     pub(crate) sideband: Sideband,
+    pub(crate) texts: Texts,
     pub(crate) handlers: Option<Handlers>,
     /// Per sampling event, its index among the events that carry a stub.
     pub(crate) stubs: Vec<Option<usize>>,
@@ -79,7 +82,15 @@ impl Session {
             _ => None,
         };
         let Sampled { sampling, stubs, handlers, target, born } = sampled;
-        let wanted = AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT | AttrFlags::BUILD_ID;
+        // A stream has no place for text.
+        let mut texts = Texts::start(plan.text.as_ref().filter(|_| plan.destination != Destination::Pipe));
+        let mut wanted = AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT | AttrFlags::BUILD_ID;
+        if texts.is_on() {
+            wanted |= AttrFlags::TEXT_POKE;
+        }
+        if let Some(absent) = texts.absent().filter(|_| may_use_bpf()) {
+            notes.push(format!("kernel text that goes is not kept: {absent}"));
+        }
         let sideband = sideband::open(kernel, facts, &target, wanted, Options { pages: SIDEBAND_PAGES })?;
         notes.extend(sideband.opened.notes.iter().map(ToString::to_string));
 
@@ -87,22 +98,33 @@ impl Session {
             notes.extend(sideband.missing.iter().map(|(_, what)| format!("not recorded on this kernel: {what}")));
         }
 
+        texts.listen(Layout::new(sideband.attr(), Endian::NATIVE));
         let mut book = Book::new(sampling.specs.len(), &online);
         let owners = owners(&sampling, outputs.as_ref(), &stubs, &mut book);
         let stubs = if handlers.is_some() { stubs } else { vec![None; stubs.len()] };
         let some_without_program = born > 0;
-        let session =
-            Session { sampling, outputs, sideband, handlers, stubs, owners, book, cpus: online, some_without_program };
+        let session = Session {
+            sampling,
+            outputs,
+            sideband,
+            texts,
+            handlers,
+            stubs,
+            owners,
+            book,
+            cpus: online,
+            some_without_program,
+        };
         Ok((session, target))
     }
 
-    /// Every ring with the owner of its records, and the books beside them: handler rings first, then sampling, then
-    /// sideband.
-    pub(crate) fn rings(&mut self) -> (impl Iterator<Item = (&mut Ring, RingOwner)>, &mut Book) {
+    /// Every ring with the owner of its records, and what learns from them beside it: handler rings first, then sampling,
+    /// then sideband.
+    pub(crate) fn rings(&mut self) -> (impl Iterator<Item = (&mut Ring, RingOwner)>, &mut Book, &mut Texts) {
         let outputs = self.outputs.iter_mut().flat_map(|o| o.rings.iter_mut()).zip(self.owners.outputs.iter().copied());
         let sampling = self.sampling.rings.iter_mut().zip(self.owners.sampling.iter().copied());
         let sideband = self.sideband.opened.rings.iter_mut().map(|r| (r, RingOwner::Sideband));
-        (outputs.chain(sampling).chain(sideband), &mut self.book)
+        (outputs.chain(sampling).chain(sideband), &mut self.book, &mut self.texts)
     }
 
     /// Starts sampling at once.

@@ -8,6 +8,8 @@ pub(crate) mod pairs;
 mod process;
 mod read;
 mod record_cost;
+mod text_soak;
+mod text_storm;
 
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
@@ -15,14 +17,17 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// record-cost, report or script; all of them when none is named
+    /// record-cost, report, script or text-storm; all of them when none is named. text-soak runs when it is named
     names: Vec<String>,
     /// How many pairs of runs
     #[arg(long, default_value_t = 5)]
     pairs: usize,
+    /// How many programs text-soak loads and closes
+    #[arg(long, default_value_t = 100_000)]
+    cycles: u64,
 }
 
-const NAMES: [&str; 3] = ["record-cost", "report", "script"];
+const NAMES: [&str; 5] = ["record-cost", "report", "script", "text-storm", "text-soak"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
@@ -40,6 +45,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted("script") {
         read::script(&tools, options.pairs)?;
+    }
+    if wanted("text-storm") {
+        text_storm::run(&tools, options.pairs)?;
+    }
+    if options.names.iter().any(|name| name == "text-soak") {
+        text_soak::run(&tools, options.cycles)?;
     }
     Ok(())
 }

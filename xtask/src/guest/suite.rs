@@ -24,6 +24,7 @@ pub(crate) const SUITE: &[Member] = &[
     tests("afterimage-perf-event", "crates/perf-event", "sideband"),
     Member { package: "afterimage-recorder", folder: "crates/recorder", target: None },
     tests("guest", "xtask/guest", "loads"),
+    tests("guest", "xtask/guest", "texts"),
     tests("afterimage", "", "cli"),
     tests("afterimage", "", "record"),
 ];
@@ -37,6 +38,7 @@ const SHORT: &[&str] = &[
     "perf-event",
     "recorder",
     "guest-loads",
+    "guest-texts",
     "afterimage-record::elsewhere",
     "afterimage-record::probes",
     "afterimage-record::chained",
@@ -131,9 +133,16 @@ mod tests {
     #[test]
     fn the_short_set_names_what_there_is() {
         let names: Vec<String> = short().into_iter().map(|(member, _)| member.name()).collect();
-        let all = ["handler-native", "perf-event-native", "perf-event-sideband", "recorder-lib", "guest-loads"];
-        assert_eq!(names[..5], all);
-        assert_eq!(names[5..], ["afterimage-record"], "no word is a filter for all");
+        let all = [
+            "handler-native",
+            "perf-event-native",
+            "perf-event-sideband",
+            "recorder-lib",
+            "guest-loads",
+            "guest-texts",
+        ];
+        assert_eq!(names[..6], all);
+        assert_eq!(names[6..], ["afterimage-record"], "no word is a filter for all");
     }
 
     #[test]

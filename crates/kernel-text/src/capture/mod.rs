@@ -1,3 +1,21 @@
 //! Ways to read kernel text from the running kernel.
+//!
+//! [`Capturer`] keeps the text that goes: copied by programs of ours at its free, and read as it comes. [`Reader`] reads any
+//! kernel memory, [`by_id`] the programs that are loaded now.
 
+mod assemble;
 pub mod by_id;
+mod captured;
+mod capturer;
+mod error;
+mod freed;
+mod loads;
+mod object;
+pub mod probe;
+mod reader;
+mod wire;
+
+pub use captured::{Captured, CapturedProgram, Pass, Stats};
+pub use capturer::{Capturer, Options, WayState};
+pub use error::{CaptureError, CaptureErrorKind, ReadError};
+pub use reader::Reader;

@@ -54,7 +54,7 @@ const BITS: [Bit; 6] = [
         name: "text-poke",
         flag: AttrFlags::TEXT_POKE,
         since: "5.9",
-        with: "changes of live kernel text could be recorded; record does not ask for them yet",
+        with: "changes of live kernel text are recorded",
         without: "kernel text that is patched while recording is shown as it was at the start",
     },
     Bit {

@@ -1,5 +1,7 @@
-//! The one place where this crate calls perf system calls, so that tests can put a fake in its stead.
+//! The one place where this crate calls perf system calls, so that tests can put a fake in its stead; and what bpf(2) tells
+//! of programs.
 
+pub mod bpf;
 mod mapping;
 mod real;
 

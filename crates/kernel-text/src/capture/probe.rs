@@ -1,0 +1,103 @@
+//! Which ways of capture work on this kernel, for `doctor`.
+
+use afterimage_perf_event::caps::{Cap, Caps};
+use afterimage_perf_event::facts::Facts;
+use afterimage_perf_event::probe::{Answer, Check};
+use afterimage_perf_event::sys::bpf;
+
+use super::error::{CaptureError, CaptureErrorKind};
+use super::freed::FreeTime;
+use super::reader::Reader;
+
+const PRIVILEGES: &str = "run as root, or: setcap cap_bpf,cap_perfmon+ep on the command";
+/// A function that every kernel with BPF has.
+const KNOWN: &str = "bpf_prog_free_deferred";
+
+/// Every check; each tries the thing itself and leaves nothing behind.
+pub fn all() -> Vec<Check> {
+    let reader = Reader::load();
+    let mut checks = vec![memory(&reader)];
+    checks.extend(free_time(&reader));
+    checks.push(by_id());
+    checks
+}
+
+fn memory(reader: &Result<Reader, CaptureError>) -> Check {
+    let name = "text-memory";
+    let with = "the code of sampled kernel functions is kept, also where there is no /proc/kcore";
+    let without = "recordings hold no code of the kernel's own functions";
+    let read = reader.as_ref().map_err(Clone::clone).and_then(|reader| {
+        let mut bytes = [0; 16];
+        let read = reader.read(reader.symbol(KNOWN)?, &mut bytes);
+        read.map_err(|e| CaptureError::new(CaptureErrorKind::System, "reading kernel text", e))
+    });
+    judge(name, read, "a program reads kernel text", with, without)
+}
+
+fn free_time(reader: &Result<Reader, CaptureError>) -> Vec<Check> {
+    let with = "of BPF programs and classic filters a copy is made just before they go, however short they live";
+    let without = "short-lived BPF programs are copied only if we come in time; classic filters are not";
+    let started = reader.as_ref().map_err(Clone::clone).and_then(FreeTime::start);
+    let (trampolines, modules) = match &started {
+        Ok(started) => {
+            let of = |part: &str| {
+                let missing = started.missing.iter().find(|(missing, _)| *missing == part);
+                missing.map_or(Ok(()), |(_, error)| Err(error.clone()))
+            };
+            (of("trampolines"), of("modules"))
+        }
+        Err(error) => (Err(error.clone()), Err(error.clone())),
+    };
+    vec![
+        judge("text-free-time", started.map(drop), "the workers that free text can be watched", with, without),
+        judge(
+            "text-trampolines",
+            trampolines,
+            "the worker that frees BPF trampolines can be watched",
+            "trampolines are copied just before they go",
+            "trampolines that go are not copied",
+        ),
+        judge(
+            "text-modules",
+            modules,
+            "modules tell as they come and go",
+            "the text of modules is copied as they come and go",
+            "modules that go are not copied",
+        ),
+    ]
+}
+
+fn by_id() -> Check {
+    let name = "text-by-id";
+    let (with, without) = (
+        "programs have source lines and types",
+        "BPF programs have no source lines, and copies of those alone that go",
+    );
+    // No program has this id.
+    match bpf::program(u32::MAX) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+            Check::new(name, Answer::Yes, "programs may be opened by their id", with)
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) && !Caps::effective().allows(Cap::SysAdmin) => {
+            Check::new(name, Answer::Unknown, "refused, without CAP_SYS_ADMIN", without).fix("run as root")
+        }
+        Err(error) => Check::new(name, Answer::No, format!("refused: {error}"), without),
+        Ok(_) => Check::new(name, Answer::Yes, "programs may be opened by their id", with),
+    }
+}
+
+/// A refusal is a no when we have the privileges that the kernel documents, else it tells nothing.
+fn judge(name: &'static str, tried: Result<(), CaptureError>, yes: &str, with: &str, without: &str) -> Check {
+    let caps = Caps::effective();
+    let privileged = caps.allows(Cap::Bpf) && caps.allows(Cap::Perfmon);
+    match tried {
+        Ok(()) => Check::new(name, Answer::Yes, yes, with),
+        Err(error) if error.kind == CaptureErrorKind::NotPermitted && !privileged => {
+            Check::new(name, Answer::Unknown, error.to_string(), without).fix(PRIVILEGES)
+        }
+        Err(error) if error.kind == CaptureErrorKind::NotPermitted && Facts::system().kptr_restrict() == Some(2) => {
+            Check::new(name, Answer::No, error.to_string(), without).fix("sysctl kernel.kptr_restrict=1")
+        }
+        Err(error) => Check::new(name, Answer::No, error.to_string(), without),
+    }
+}

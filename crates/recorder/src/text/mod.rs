@@ -1,0 +1,367 @@
+//! Kernel text while a recording runs: its timeline, its bytes, and what of both is new at each pass.
+//!
+//! The timeline is fed by the records of the sideband and by the captures. What it learned in a pass goes to the journal
+//! with the pass, and from there into the finished file; nothing of it stays in memory longer than rings can speak of it.
+
+mod finish;
+mod kernel;
+mod living;
+mod program_info;
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use afterimage_kernel_text::capture::by_id::Program;
+use afterimage_kernel_text::capture::{Captured, Capturer, Options, Stats};
+use afterimage_kernel_text::{BpfProgram, Image, KsymChange, Live, Loader, Seen, TextId, TextKind, Way};
+use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
+use afterimage_perf_data::record::{BpfEvent, Ksymbol, RawRecord, decode, kind};
+use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc};
+
+pub(crate) use finish::{Finished, fold};
+
+use living::Living;
+
+/// Images that are remembered as written; a text that comes again and again is written once.
+const REMEMBERED: usize = 1 << 16;
+/// A free that has not been seen after so long was lost, ns.
+const OVERDUE: u64 = 5_000_000_000;
+/// The least time between two passes of the timeline.
+const KEEP: Duration = Duration::from_millis(800);
+/// How long the end of a recording waits for frees that are under way.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// The text of one recording.
+#[derive(Debug)]
+pub(crate) struct Texts {
+    capturer: Option<Capturer>,
+    /// Why there is no capture.
+    absent: Option<String>,
+    live: Live,
+    /// When the timeline's last pass was, and when the rings' last passes began and ended.
+    last_pass: Option<Instant>,
+    pass_began: u64,
+    pass_ended: u64,
+    layout: Layout,
+    /// Names of threads, for who loaded what.
+    comms: HashMap<u32, Box<str>>,
+    /// Functions of programs that were unregistered and whose free was not seen yet: address and time.
+    awaited: HashMap<u64, u64>,
+    /// Copies of texts whose record had not been read when they came.
+    early: Vec<Captured>,
+    living: Living,
+    /// Whether the sideband told of text since the last pass.
+    heard: bool,
+    written: HashSet<ImageId>,
+    news: News,
+    /// The newest time of any record.
+    now: u64,
+    /// Since when the end waits for frees.
+    waiting_since: Option<Instant>,
+}
+
+/// What a pass adds to the journal.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) texts: Vec<TextDesc>,
+    pub(crate) images: Vec<(ImageId, Vec<u8>)>,
+    pub(crate) programs: Vec<BpfProgInfo>,
+    pub(crate) types: Vec<BpfBtf>,
+}
+
+impl News {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.texts.is_empty() && self.images.is_empty() && self.programs.is_empty() && self.types.is_empty()
+    }
+}
+
+impl Texts {
+    /// Begins to capture, where that is asked for and allowed. This comes before the sideband is opened: then all that the
+    /// sideband tells of is captured.
+    pub(crate) fn start(options: Option<&Options>) -> Texts {
+        let (capturer, absent) = match options.map(Capturer::start) {
+            Some(Ok(capturer)) => (Some(capturer), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        Texts {
+            capturer,
+            absent,
+            live: Live::new(),
+            last_pass: None,
+            pass_began: 0,
+            pass_ended: 0,
+            layout: Layout::new(&Attr::default(), Endian::NATIVE),
+            comms: HashMap::new(),
+            awaited: HashMap::new(),
+            early: Vec::new(),
+            living: Living::default(),
+            heard: false,
+            written: HashSet::new(),
+            news: News::default(),
+            now: 0,
+            waiting_since: None,
+        }
+    }
+
+    /// Says how the records of the sideband look.
+    pub(crate) fn listen(&mut self, layout: Layout) {
+        self.layout = layout;
+    }
+
+    /// Whether anything is captured.
+    pub(crate) fn is_on(&self) -> bool {
+        self.capturer.is_some()
+    }
+
+    /// Why nothing is captured, where that was asked for.
+    pub(crate) fn absent(&self) -> Option<&str> {
+        self.absent.as_deref()
+    }
+
+    /// Takes in the programs that were loaded before the recording, whose records have been made.
+    pub(crate) fn loaded_before(&mut self, programs: &[Program], infos: &[BpfProgInfo], types: &[BpfBtf]) {
+        if !self.is_on() {
+            return;
+        }
+        let now = monotonic();
+        for program in programs {
+            let mut code = program.info.jited_prog_insns.as_slice();
+            for (address, length) in program.info.jited_ksyms.iter().zip(&program.info.jited_func_lens) {
+                let Some((bytes, rest)) = code.split_at_checked(*length as usize) else { break };
+                code = rest;
+                let hit = self.live.timeline.lookup(address.addr() as u64, now).filter(|hit| hit.offset == 0);
+                if let Some(hit) = hit {
+                    self.image(hit.text, bytes, now, Way::ById, true);
+                }
+            }
+        }
+        self.news.programs.extend_from_slice(infos);
+        self.news.types.extend_from_slice(types);
+    }
+
+    /// Takes one record of the sideband in, or one that was made of what was there before.
+    pub(crate) fn learn(&mut self, record: &[u8]) {
+        let Some(of_kind) = record.first_chunk::<4>().map(|k| u32::from_ne_bytes(*k)) else { return };
+        let wanted = matches!(
+            of_kind,
+            kind::KSYMBOL | kind::BPF_EVENT | kind::TEXT_POKE | kind::COMM | kind::FORK | kind::EXIT | kind::LOST
+        );
+        if !wanted || !self.is_on() {
+            return;
+        }
+        let decoded = RawRecord::parse(record, 0, Endian::NATIVE).and_then(|raw| decode(&raw, &self.layout));
+        match decoded {
+            Ok(Record::Ksymbol(symbol)) => self.symbol(&symbol),
+            Ok(Record::BpfEvent(event)) if event.kind == BpfEvent::LOAD => {
+                let program = BpfProgram { id: event.prog_id, tag: event.tag };
+                self.live.timeline.program_loaded(event.id.tid.unwrap_or(0), program);
+            }
+            Ok(Record::TextPoke(poke)) => {
+                self.live.timeline.poke(poke.id.time.unwrap_or(0), poke.addr, poke.old, poke.new)
+            }
+            Ok(Record::Lost(lost)) => self.live.timeline.lost(lost.id.time.unwrap_or(self.now)),
+            Ok(Record::Comm(comm)) => drop(self.comms.insert(comm.tid, String::from_utf8_lossy(comm.comm).into())),
+            Ok(Record::Fork(task)) => {
+                if let Some(comm) = self.comms.get(&task.ptid).cloned() {
+                    self.comms.entry(task.tid).or_insert(comm);
+                }
+            }
+            Ok(Record::Exit(task)) => drop(self.comms.remove(&task.tid)),
+            _ => (),
+        }
+    }
+
+    fn symbol(&mut self, symbol: &Ksymbol<'_>) {
+        let time = symbol.id.time.unwrap_or(0);
+        self.now = self.now.max(time);
+        let origin = symbol.id.tid.unwrap_or(0);
+        let (pid, comm) = (symbol.id.pid.unwrap_or(0), self.comms.get(&origin));
+        let loader = comm.filter(|_| pid != 0).map(|comm| Loader { pid, comm });
+        let change = KsymChange {
+            addr: symbol.addr,
+            len: symbol.len,
+            name: symbol.name,
+            ksym_type: symbol.kind,
+            unregister: symbol.unregister(),
+            origin,
+            loader,
+        };
+        self.heard = true;
+        let Some(text) = self.live.timeline.apply(time, &change) else { return };
+        let kind = TextKind::of(symbol.kind, symbol.name);
+        if kind == TextKind::Program {
+            if symbol.unregister() {
+                self.awaited.insert(symbol.addr, time);
+            }
+        } else if !symbol.unregister() {
+            self.living.came(text);
+        }
+    }
+
+    /// Takes in what was captured since the last pass. The records that this pass read are in the timeline already.
+    pub(crate) fn pass(&mut self) {
+        let Some(capturer) = &mut self.capturer else { return };
+        // No later than this one began: the last one had ended before it.
+        self.pass_began = std::mem::replace(&mut self.pass_ended, monotonic());
+        let mut pass = capturer.pass();
+        self.living.confirm(&self.live.timeline).into_iter().for_each(|(text, read)| {
+            self.image(text, &read.bytes, read.time, Way::Memory, read.proven);
+        });
+        let early = std::mem::take(&mut self.early);
+        for captured in early {
+            self.captured(captured, true);
+        }
+        for captured in std::mem::take(&mut pass.texts) {
+            self.captured(captured, false);
+        }
+        for program in pass.programs {
+            self.news.programs.push(program.info);
+            self.news.types.extend(program.types);
+        }
+        if let Some(capturer) = &self.capturer {
+            self.living.read(&self.live.timeline, capturer, std::mem::take(&mut self.heard));
+        }
+        let now = self.now;
+        self.awaited.retain(|_, time| *time + OVERDUE > now);
+    }
+
+    /// One copy. Its text may have come a moment ago, so that its record is still in a ring: then it is tried again with
+    /// the next pass.
+    fn captured(&mut self, captured: Captured, last_try: bool) {
+        self.now = self.now.max(captured.time);
+        let seen = Seen {
+            addr: captured.addr,
+            len: captured.len,
+            name: &captured.name,
+            kind: captured.kind,
+            tag: captured.tag,
+            id: captured.id,
+            function: captured.function,
+            loader: None,
+        };
+        let text = if captured.freed {
+            self.awaited.remove(&captured.addr);
+            self.live.timeline.freed(captured.time, &seen)
+        } else if captured.came {
+            self.live.timeline.came(captured.time, &seen)
+        } else {
+            let hit = self.live.timeline.lookup(captured.addr, captured.time).filter(|hit| hit.offset == 0);
+            hit.map(|hit| hit.text)
+        };
+        match (text, &captured.failed) {
+            (Some(text), None) => {
+                if captured.derived {
+                    self.live.timeline.doubt(text);
+                }
+                self.image(text, &captured.bytes, captured.time, captured.way, captured.proven);
+            }
+            (Some(text), Some(reason)) => self.live.timeline.missing(text, reason),
+            (None, _) if !last_try && !captured.freed => self.early.push(captured),
+            (None, _) => (),
+        }
+    }
+
+    /// Keeps an image. A copy that only may be right is, when it equals one that is.
+    fn image(&mut self, text: TextId, bytes: &[u8], at: u64, way: Way, proven: bool) {
+        let id = ImageId::of(bytes);
+        let last = self.live.timeline.text(text).and_then(|text| text.images.last().copied());
+        if last.is_some_and(|last| (last.id, last.way, last.proven) == (id, way, proven)) {
+            return;
+        }
+        let known =
+            self.live.timeline.text(text).is_some_and(|text| text.images.iter().any(|i| i.id == id && i.proven));
+        self.live.timeline.image(text, Image { id, at, way, proven: proven || known });
+        if self.written.len() >= REMEMBERED {
+            self.written.clear();
+        }
+        if self.written.insert(id) {
+            self.news.images.push((id, bytes.to_vec()));
+        }
+    }
+
+    /// What is new since it was asked last. A text that is let go of without an image is told once more, with the reason.
+    ///
+    /// Texts leave the timeline three passes of it after they went, and their frees, which end a grace period later, have
+    /// to find them there: so its passes are no closer than [`KEEP`].
+    pub(crate) fn news(&mut self) -> News {
+        let mut news = std::mem::take(&mut self.news);
+        if self.last_pass.is_none_or(|last| last.elapsed() >= KEEP) {
+            self.last_pass = Some(Instant::now());
+            let passed = self.live.pass(self.pass_began);
+            news.texts.extend(passed.changed);
+            news.texts.extend(self.explained(passed.retired));
+        }
+        news
+    }
+
+    /// What is left at the end.
+    pub(crate) fn close(&mut self) -> News {
+        let mut news = std::mem::take(&mut self.news);
+        let (passed, timeline) = std::mem::replace(&mut self.live, Live::new()).close();
+        news.texts.extend(passed.changed);
+        news.texts.extend(self.explained(timeline.describe()));
+        news
+    }
+
+    /// Those of the texts that are gone and have no image, with the reason why.
+    fn explained(&self, texts: Vec<TextDesc>) -> Vec<TextDesc> {
+        let stats = self.stats();
+        let without = texts.into_iter().filter(|t| t.gone_ns.is_some() && t.images.is_empty() && t.reason.is_none());
+        let explained = without.map(|mut text| {
+            let reason = match &self.absent {
+                Some(absent) => format!("nothing is captured: {absent}"),
+                None if stats.ring_full > 0 => "the ring of the capture was full".to_owned(),
+                None if stats.dropped > 0 => "more came than is kept between two passes".to_owned(),
+                None => "no way of capture saw it".to_owned(),
+            };
+            text.reason = Some(reason);
+            text
+        });
+        explained.collect()
+    }
+
+    /// At the end: whether to make one more pass for what is being freed, and for what stands and is not copied yet.
+    /// Programs that were unregistered are waited for, at most [`WAIT`] long. Classic filters tell nobody that they go, so
+    /// one grace period is always waited for.
+    pub(crate) fn wait_for_frees(&mut self) -> bool {
+        let Some(capturer) = self.capturer.as_mut() else { return false };
+        let first = self.waiting_since.is_none();
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        let frees = capturer.sees_frees() && (first || !self.awaited.is_empty());
+        if frees {
+            capturer.settle();
+        }
+        if first {
+            self.living.all(&self.live.timeline);
+        }
+        (frees || self.living.is_busy()) && since.elapsed() < WAIT
+    }
+
+    /// What was not kept, a line each.
+    pub(crate) fn problems(&self, functions_left_out: usize) -> Vec<String> {
+        let stats = self.stats();
+        let lines = [
+            (stats.ring_full, "kernel texts went without a copy: the ring of the capture was full"),
+            (stats.dropped, "kernel texts went without a copy: more came than is kept between two passes"),
+            (stats.unreadable, "kernel texts could not be read as they went"),
+            (stats.by_id_skipped, "programs have no source lines: more came than are read in a second"),
+            (
+                functions_left_out as u64,
+                "kernel functions that got samples are left out: they are too many or too long",
+            ),
+        ];
+        lines.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect()
+    }
+
+    /// What the captures did.
+    pub(crate) fn stats(&self) -> Stats {
+        self.capturer.as_ref().map(Capturer::stats).unwrap_or_default()
+    }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, the clock of all records.
+fn monotonic() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

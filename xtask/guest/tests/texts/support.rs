@@ -1,0 +1,190 @@
+//! Recordings of loads, and what they kept.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use afterimage_kernel_text::Way;
+use afterimage_perf_data::record::BpfEvent;
+use afterimage_perf_data::{FileReader, ImageId, Record, TextDesc};
+use afterimage_perf_event::config::Rate;
+use afterimage_perf_event::facts::Facts;
+use afterimage_perf_event::spec;
+use afterimage_recorder::{Destination, Observer, Plan, Progress, Subject, TextOptions, record};
+use serde_json::Value;
+
+/// One recording at a time: each of them sees the loads of all.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The load generator with these arguments.
+pub(crate) fn load(arguments: &str) -> Vec<String> {
+    let words = arguments.split_whitespace().map(str::to_owned);
+    std::iter::once(env!("CARGO_BIN_EXE_load").to_owned()).chain(words).collect()
+}
+
+/// A recording of the machine while a command runs.
+pub(crate) fn plan(path: &Path, command: Vec<String>, ways: Option<Vec<Way>>) -> Plan {
+    Plan {
+        events: spec::parse("cpu-clock", &Facts::system()).unwrap(),
+        rate: Some(Rate::Freq(999)),
+        subject: Subject::AllCpus,
+        command: command.into_iter().map(Into::into).collect(),
+        inherit: true,
+        callchain: false,
+        pages: 128,
+        destination: Destination::File(path.to_owned()),
+        duration: None,
+        delay: None,
+        handler: None,
+        chain: false,
+        text: Some(TextOptions { ways, ..TextOptions::default() }),
+        command_line: Vec::new(),
+    }
+}
+
+/// Prints what a user would be told.
+pub(crate) struct Said;
+
+impl Observer for Said {
+    fn note(&mut self, line: &str) {
+        println!("note: {line}");
+    }
+
+    fn progress(&mut self, _: &Progress) {}
+
+    fn is_watched(&self) -> bool {
+        false
+    }
+}
+
+/// What a recording kept of kernel text.
+pub(crate) struct Kept {
+    pub(crate) bytes: Vec<u8>,
+    /// What the load printed, one object a line.
+    pub(crate) objects: Vec<Value>,
+}
+
+/// Records a load by these ways. The load's lines go to a file.
+pub(crate) fn recorded(arguments: &str, ways: Option<Vec<Way>>) -> Kept {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, log) = (folder.path().join("a.data"), folder.path().join("log"));
+    let plan = plan(&path, load(&format!("{arguments} --log {}", log.display())), ways);
+    let outcome = record(&plan, &AtomicBool::new(false), &mut Said).unwrap();
+    println!("{arguments}: {:?}", outcome.problems);
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let objects = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+    let objects = objects.filter(|object: &Value| object["kind"] != "summary").collect();
+    assert!(!path.with_extension("data.journal").exists());
+    Kept { bytes: std::fs::read(&path).unwrap(), objects }
+}
+
+impl Kept {
+    /// The texts, and the bytes of their images by id.
+    pub(crate) fn texts(&self) -> Texts {
+        let reader = FileReader::open(&self.bytes).unwrap();
+        assert!(reader.problems().is_empty(), "{:?}", reader.problems());
+        let private = reader.private().unwrap();
+        Texts { texts: private.texts.clone(), images: private.images.clone() }
+    }
+}
+
+/// The texts of a recording.
+pub(crate) struct Texts {
+    pub(crate) texts: Vec<TextDesc>,
+    pub(crate) images: std::collections::BTreeMap<ImageId, Vec<u8>>,
+}
+
+impl Texts {
+    /// Those whose name ends like that.
+    pub(crate) fn called<'a>(&'a self, end: &'a str) -> impl Iterator<Item = &'a TextDesc> {
+        self.texts.iter().filter(move |text| text.name.as_ref().is_some_and(|name| name.ends_with(end)))
+    }
+
+    /// Those of a kind.
+    pub(crate) fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a TextDesc> {
+        self.texts.iter().filter(move |text| text.kind == kind)
+    }
+
+    /// The bytes of a text's copies; with `proven`, of those alone.
+    pub(crate) fn bytes<'a>(&'a self, text: &'a TextDesc, proven: bool) -> impl Iterator<Item = &'a [u8]> {
+        let uses = text.images.iter().filter(move |image| image.proven || !proven);
+        uses.map(|image| self.images.get(&image.image).expect("an image that is named is there").as_slice())
+    }
+
+    /// Whether a proven copy holds the constant.
+    pub(crate) fn holds(&self, text: &TextDesc, constant: u32) -> bool {
+        self.bytes(text, true).any(|bytes| bytes.windows(4).any(|four| four == constant.to_le_bytes()))
+    }
+}
+
+/// The two constants that a load of this prefix puts into its `n`th program: the even one into `main` and `left`, the odd
+/// one into `right`.
+pub(crate) fn constants(prefix: &str, n: u32) -> (u32, u32) {
+    let kind = prefix.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let even = kind << 25 | (n & 0xff_ffff) << 1;
+    (even, even | 1)
+}
+
+/// How many of the functions of `count` programs have a proven copy with their constant, of how many; and how many have
+/// any copy at all.
+pub(crate) fn share(texts: &Texts, prefix: &str, count: u32) -> (usize, usize, usize) {
+    let mut by_name = std::collections::HashMap::<&str, Vec<&TextDesc>>::new();
+    for text in &texts.texts {
+        // bpf_prog_<tag>_<name>
+        let name = text.name.as_deref().and_then(|name| name.strip_prefix("bpf_prog_")?.get(17..));
+        by_name.entry(name.unwrap_or_default()).or_default().push(text);
+    }
+    let (mut whole, mut any, mut all) = (0, 0, 0);
+    for n in 0..count {
+        let (even, odd) = constants(prefix, n);
+        for (part, constant) in [("main", even), ("left", even), ("right", odd)] {
+            all += 1;
+            let Some(texts_of_name) = by_name.get(format!("{prefix}_{n}_{part}").as_str()) else { continue };
+            assert_eq!(texts_of_name.len(), 1, "{prefix}_{n}_{part}: {texts_of_name:?}");
+            let text = texts_of_name[0];
+            any += usize::from(!text.images.is_empty());
+            whole += usize::from(texts.holds(text, constant));
+            // A copy that claims to be proven is the text's own.
+            for bytes in texts.bytes(text, true) {
+                let holds = bytes.windows(4).any(|four| four == constant.to_le_bytes());
+                assert!(holds, "{prefix}_{n}_{part} has a proven copy of something else");
+            }
+        }
+    }
+    (whole, any, all)
+}
+
+/// Whether longer runs, beside stock perf, are wanted.
+pub(crate) fn long() -> bool {
+    std::env::var_os("AFTERIMAGE_LONG").is_some_and(|value| value == "1")
+}
+
+/// `perf record -a` of a load, and how many of its programs perf has the code of.
+pub(crate) fn share_of_perf(arguments: &str, name: &str) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-N", "-B", "-a", "-F", "99", "-o"]).arg(&path).arg("--").args(load(arguments));
+    perf.stdout(std::process::Stdio::null());
+    let status = perf.status().unwrap();
+    println!("perf record: {status}");
+    let bytes = std::fs::read(&path).unwrap();
+    let reader = FileReader::open(&bytes).unwrap();
+    // A program's functions come before the record that has its id.
+    let (mut ids, mut ours) = (std::collections::HashSet::new(), false);
+    for raw in reader.records().map_while(Result::ok) {
+        match reader.decode(&raw) {
+            Ok(Record::Ksymbol(symbol)) => ours |= String::from_utf8_lossy(symbol.name).contains(name),
+            Ok(Record::BpfEvent(event)) if event.kind == BpfEvent::LOAD && std::mem::take(&mut ours) => {
+                ids.insert(event.prog_id);
+            }
+            _ => (),
+        }
+    }
+    let with_code = reader.features().bpf_progs.iter().filter(|info| !info.jited_insns().is_empty());
+    with_code.filter(|info| ids.contains(&info.id())).count()
+}
