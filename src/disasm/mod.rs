@@ -1,7 +1,10 @@
-//! Machine code as text: x86 by iced-x86, BPF by our own printer. Other machines' code is shown as words.
+//! Machine code as text: x86 by iced-x86, 64-bit ARM by capstone (feature `aarch64`), BPF by our own printer. Code of other
+//! machines is shown as words.
 //!
 //! Nothing is ever left out: bytes that are no instruction stand there as `(bad)`, and the lines cover all bytes.
 
+#[cfg(feature = "aarch64")]
+mod arm;
 pub(crate) mod bpf;
 #[cfg(test)]
 mod oracle;
@@ -59,6 +62,8 @@ pub(crate) fn decode(
     match machine {
         Machine::X86_64 => x86::decode(64, style, code, start, name),
         Machine::X86 => x86::decode(32, style, code, start, name),
-        Machine::Aarch64 | Machine::Other => words::decode(code),
+        #[cfg(feature = "aarch64")]
+        Machine::Aarch64 => arm::decode(code, start, name),
+        _ => words::decode(code),
     }
 }

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo, array};
-use afterimage_perf_data::{Endian, Features};
+use afterimage_perf_data::texts::Loader;
+use afterimage_perf_data::{Endian, Features, ImageId, ImageUse, Private, TextDesc, journal};
 
 use crate::common::{file, folder, run, stderr, word};
 use crate::listing::{annotate, bytes, lines, only, plain, samples};
@@ -266,4 +267,120 @@ fn without_code_the_ways_are_told() {
     let shown = plain(&path, &["-s", FIRST]);
     assert!(shown.contains("no code:") && shown.contains("info: the recording has no info of program 41"), "{shown}");
     assert!(shown.contains("100.00 : ffffffffc0001006:   ?"), "{shown}");
+}
+
+/// A text as the recorder describes it.
+fn desc(number: u64, kind: &str, name: &str, address: u64, length: u32, times: (u64, Option<u64>)) -> TextDesc {
+    TextDesc {
+        number,
+        kind: kind.to_owned(),
+        name: Some(name.to_owned()),
+        address,
+        length: Some(length),
+        born_ns: (times.0 != 0).then_some(times.0),
+        gone_ns: times.1,
+        ..TextDesc::default()
+    }
+}
+
+fn image(private: &mut Private, bytes: &[u8], at_ns: u64, way: &str) -> ImageUse {
+    let image = ImageId::of(bytes);
+    private.images.insert(image, bytes.to_vec());
+    ImageUse { image, at_ns, way: way.to_owned(), proven: true }
+}
+
+const KERNEL: u64 = 0xffff_ffff_8100_0100;
+const TRAMPOLINE: u64 = PLACE + 0x1000;
+const LOST: u64 = PLACE + 0x2000;
+
+/// A kernel function, a trampoline whose reported page reaches over a program, a program that nobody could read.
+fn with_images(path: &Path) {
+    let mut made = Made::at(path, vec![event("cpu-clock", 11, false)]);
+    let mut private = Private::default();
+    made.kernel_sample(0, 42, 1000, KERNEL + 6);
+    let born = made.text(LOADER, TRAMPOLINE, 4096, "bpf_trampoline_42", false);
+    made.kernel_sample(0, 42, 1000, TRAMPOLINE + 1);
+    made.kernel_sample(0, 42, 1000, TRAMPOLINE + 1);
+    let gone = made.text(LOADER, TRAMPOLINE, 4096, "bpf_trampoline_42", true);
+    let lost = made.text(LOADER, LOST, 64, FIRST, false);
+    made.kernel_sample(0, 42, 1000, LOST + 3);
+    let mut function = desc(1, "kernel", "some_function", KERNEL, 10, (0, None));
+    function.images = vec![image(&mut private, &code(0x500), born, "memory")];
+    let mut trampoline = desc(2, "trampoline", "bpf_trampoline_42", TRAMPOLINE, 10, (born, Some(gone)));
+    trampoline.length_reported = Some(4096);
+    trampoline.images = vec![image(&mut private, &code(0x600), gone, "free-time")];
+    trampoline.loader = Some(Loader { pid: LOADER, comm: "loader".to_owned() });
+    let mut program = desc(3, "program", FIRST, LOST, 64, (lost, None));
+    program.reason = Some("it was freed before it could be read".to_owned());
+    private.texts = vec![function, trampoline, program];
+    private.kernel_symbols = format!(
+        "{:016x} t _stext\n{:016x} r end\n{KERNEL:016x} t some_function\n{:016x} r end\n{:016x} t _etext\n",
+        KERNEL - 0x100,
+        KERNEL - 0xf0,
+        KERNEL + 10,
+        KERNEL + 0x1000,
+    )
+    .into_bytes();
+    made.finish_with(&Features { arch: Some("x86_64".into()), ..Features::default() }, Some(&private));
+}
+
+#[test]
+fn images_of_the_recording_come_first() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    with_images(&path);
+    let shown = annotate(&path, &["-s", "some_function"]);
+    let function = only(&shown);
+    assert_eq!((&function["kind"], &function["code"]["way"]), (&"kernel".into(), &"memory".into()), "{function}");
+    assert_eq!((bytes(function), samples(function)), (code(0x500), vec![0, 0, 1, 0, 0]));
+    let shown = annotate(&path, &["-s", "bpf_trampoline_42"]);
+    let trampoline = only(&shown);
+    assert_eq!(bytes(trampoline), code(0x600), "its own length, not the page that was reported");
+    assert_eq!((&trampoline["length_bytes"], samples(trampoline)), (&10.into(), vec![0, 2, 0, 0, 0]));
+    let origin = &trampoline["code"];
+    assert_eq!((&origin["way"], &origin["proven"]), (&"free-time".into(), &true.into()));
+    assert_eq!(trampoline["loader"], serde_json::json!({"pid": LOADER, "comm": "loader"}));
+    let shown = plain(&path, &["-s", "bpf_trampoline_42"]);
+    for part in ["kept by the recording (free-time)", "proven", "loaded by loader (pid 77)", "mov    $0x600,%eax"] {
+        assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+    }
+}
+
+#[test]
+fn what_could_not_be_read_says_why() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    with_images(&path);
+    let shown = annotate(&path, &["-s", FIRST]);
+    let program = only(&shown);
+    assert_eq!(program["code"], serde_json::Value::Null);
+    assert_eq!(
+        program["tried"][0],
+        serde_json::json!({"way": "image", "reason": "it was freed before it could be read"})
+    );
+    assert!(program["reason"].as_str().unwrap().starts_with("image: it was freed before it could be read; info: "));
+}
+
+#[test]
+fn an_unfinished_recording_is_annotated_from_its_journal() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    let mut made = Made::at(&path, vec![event("cpu-clock", 11, false)]);
+    let born = made.text(LOADER, LOST, 10, PART, false);
+    made.program(LOADER, 41, [0x22; 8]);
+    made.kernel_sample(0, 42, 1000, LOST + 6);
+    made.killed();
+    let mut journal = journal::Writer::create(std::fs::File::create(journal::path_of(&path)).unwrap()).unwrap();
+    let mut text = desc(9, "program", PART, LOST, 10, (born, None));
+    let image = ImageId::of(&code(0x700));
+    text.images = vec![ImageUse { image, at_ns: born, way: "rcu-window".to_owned(), proven: false }];
+    journal.texts(&[text]).unwrap();
+    journal.images([(&image, code(0x700).as_slice())]).unwrap();
+    let output = run(&["annotate", "--json", "-i", word(&path), "-s", "part"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(shown["complete"], false);
+    assert_eq!(bytes(only(&shown)), code(0x700));
+    let origin = &only(&shown)["code"];
+    assert_eq!((&origin["way"], &origin["proven"]), (&"rcu-window".into(), &false.into()));
 }
