@@ -12,6 +12,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::annotate::AnnotateArgs;
 use crate::exit;
 use crate::record::RecordArgs;
+use crate::texts::TextArgs;
 
 /// A sampling profiler for Linux with a program on every sample.
 #[derive(Parser, Debug)]
@@ -47,10 +48,12 @@ pub(crate) enum Command {
     Script(ScriptArgs),
     /// Write the stacks for other tools: folded lines or a flame graph
     Export(ExportArgs),
+    /// Kernel code that came and went: list it, write it to a file, compare it
+    Text(TextArgs),
     /// Show what this kernel, these privileges and these settings allow
     Doctor(DoctorArgs),
     /// What is planned and not built
-    #[command(hide = true, name = "top", aliases = ["diff", "handler", "serve", "stat", "text"])]
+    #[command(hide = true, name = "top", aliases = ["diff", "handler", "serve", "stat"])]
     Later(LaterArgs),
 }
 
@@ -79,7 +82,7 @@ pub(crate) struct ReportArgs {
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// What makes a row: comm, dso, sym, pid, tid, cpu, event, cgroup
+    /// What makes a row: comm, dso, sym, srcline (line of source code), text (one BPF program of several of a name), pid, tid, cpu, event, cgroup
     #[arg(short, long, value_name = "KEYS", default_value = "comm,dso,sym")]
     pub(crate) sort: String,
     /// Show how many samples a row stands for
@@ -119,7 +122,7 @@ pub(crate) struct ReportArgs {
 pub(crate) struct ScriptArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Which fields to print: comm, tid, pid, time, cpu, event, ip, sym, symoff, dso, period, addr and others; +FIELD adds, -FIELD leaves out
+    /// Which fields to print: comm, tid, pid, time, cpu, event, ip, sym, symoff, dso, srcline, period, addr and others; +FIELD adds, -FIELD leaves out
     #[arg(short = 'F', long, value_name = "FIELDS", allow_hyphen_values = true)]
     pub(crate) fields: Vec<String>,
     /// Leave call chains out

@@ -19,6 +19,7 @@ mod say;
 mod script;
 mod table;
 mod terminal;
+mod texts;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,7 @@ fn run(command: &Command, say: &Say) -> anyhow::Result<Exit> {
         Command::Annotate(args) => annotate::run(args, say),
         Command::Script(args) => script::run(args, say),
         Command::Export(args) => export::run(args, say),
+        Command::Text(args) => texts::run(args, say),
         Command::Doctor(args) => doctor::run(args),
         // Refused when the line was parsed.
         Command::Later(_) => Err(exit::not_yet("this subcommand")),

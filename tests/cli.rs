@@ -46,7 +46,7 @@ fn what_is_not_built_says_so() {
         (&["report", "--tui"][..], "afterimage: report --tui: not supported yet\n"),
         (&["report", "--hierarchy", "-i", "x"], "afterimage: report --hierarchy: not supported yet\n"),
         (&["script", "-s", "a.py"], "afterimage: script --script: not supported yet\n"),
-        (&["script", "-F", "comm,srcline"], "afterimage: -F srcline: not supported yet\n"),
+        (&["script", "-F", "comm,srccode"], "afterimage: -F srccode: not supported yet\n"),
         (&["top", "-a"], "afterimage: top: not supported yet\n"),
         (&["diff", "a", "b"], "afterimage: diff: not supported yet\n"),
     ] {

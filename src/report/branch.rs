@@ -1,6 +1,6 @@
 //! Call chains as branches: runs of frames without a fork, under the least share that is shown.
 
-use afterimage_profile::{Node, Tree};
+use afterimage_profile::{Node, Profile, SortKey, Tree};
 
 use crate::terminal::clean;
 
@@ -38,26 +38,37 @@ impl Least {
 
 /// The branches of a tree. Runs are joined before anything is left out, so that a percentage stands at every fork that
 /// was there.
-pub(crate) fn branches(tree: &Tree, total: u64, least: Least) -> Vec<Branch> {
-    forks(&tree.nodes, total, least)
+pub(crate) fn branches(profile: &Profile, tree: &Tree, total: u64, least: Least) -> Vec<Branch> {
+    forks(profile, &tree.nodes, total, least)
 }
 
-fn forks(nodes: &[Node], parent: u64, least: Least) -> Vec<Branch> {
+fn forks(profile: &Profile, nodes: &[Node], parent: u64, least: Least) -> Vec<Branch> {
     let floor = least.below(parent);
-    nodes.iter().filter(|node| node.total.period >= floor).map(|node| run(node, least)).collect()
+    nodes.iter().filter(|node| node.total.period >= floor).map(|node| run(profile, node, least)).collect()
 }
 
-fn run(first: &Node, least: Least) -> Branch {
-    let mut names = vec![name(first)];
+fn run(profile: &Profile, first: &Node, least: Least) -> Branch {
+    let mut names = vec![name(profile, first)];
     let mut last = first;
     while let ([only], 0) = (last.nodes.as_slice(), last.own.records) {
-        names.push(name(only));
+        names.push(name(profile, only));
         last = only;
     }
     let below = last.total.period.saturating_sub(last.own.period);
-    Branch { names, total: last.total.period, own: last.own.period, branches: forks(&last.nodes, below, least) }
+    let branches = forks(profile, &last.nodes, below, least);
+    Branch { names, total: last.total.period, own: last.own.period, branches }
 }
 
-fn name(node: &Node) -> String {
-    clean(&node.frame.name()).into_owned()
+/// The symbol; where rows are told apart by text or line, with the program's id and the line.
+fn name(profile: &Profile, node: &Node) -> String {
+    let mut name = clean(&node.frame.name()).into_owned();
+    let text = node.frame.text.filter(|_| profile.sort().contains(&SortKey::Text));
+    if let Some(program) = text.and_then(|id| profile.state.kernel().text(id)?.program) {
+        name += &format!("@{}", program.id);
+    }
+    // Lines are known only where rows are told apart by them.
+    if let Some(line) = profile.source_line(&node.frame) {
+        name += &format!(" {}", clean(&line.to_string()));
+    }
+    name
 }

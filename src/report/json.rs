@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::Plan;
 use super::graph::percent_of;
 use crate::events::tally_of;
+use crate::texts::identity;
 
 /// Writes the chosen events.
 pub(super) fn write(out: &mut dyn Write, profile: &Profile, plan: &Plan, chosen: &[usize]) -> io::Result<()> {
@@ -99,6 +100,13 @@ fn one_key(object: &mut Map<String, Value>, key: &Key) {
             put("build_id", json!(dso.build_id.as_ref().map(ToString::to_string)));
             put("dso", json!(dso.short))
         }
+        Key::Srcline(line) => {
+            put("source", json!(line.as_ref().and_then(|line| line.text.as_deref())));
+            put("file", json!(line.as_ref().map(|line| &*line.file)));
+            put("line", json!(line.as_ref().map(|line| line.line)));
+            put("srcline", json!(line.as_ref().map(ToString::to_string)))
+        }
+        Key::Text(text) => put("text", text.as_ref().map_or(Value::Null, |text| identity(text).into())),
         Key::Sym(frame) => {
             put("level", json!(frame.level().to_string()));
             match &frame.symbol {

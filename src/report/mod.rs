@@ -82,7 +82,7 @@ fn sort_keys(text: &str) -> anyhow::Result<Vec<SortKey>> {
         }
         let key = word.parse::<SortKey>().map_err(|_| {
             Problem::usage(format!("--sort {word}: no such key"))
-                .hint("there are comm, dso, sym, pid, tid, cpu, event and cgroup")
+                .hint("there are comm, dso, sym, srcline, text, pid, tid, cpu, event and cgroup")
         })?;
         if !keys.contains(&key) {
             keys.push(key);
@@ -140,7 +140,8 @@ mod tests {
     fn keys_are_perfs_and_stand_once() {
         assert_eq!(sort_keys("comm,dso,symbol,comm").unwrap(), [SortKey::Comm, SortKey::Dso, SortKey::Sym]);
         assert_eq!(sort_keys("overhead,sym").unwrap(), [SortKey::Sym]);
-        assert_eq!(sort_keys("comm,srcline").unwrap_err().to_string(), "--sort srcline: no such key");
+        assert_eq!(sort_keys("srcline,text").unwrap(), [SortKey::Srcline, SortKey::Text]);
+        assert_eq!(sort_keys("comm,weight").unwrap_err().to_string(), "--sort weight: no such key");
         assert_eq!(sort_keys(" , ").unwrap_err().to_string(), "--sort  , : no key");
     }
 }

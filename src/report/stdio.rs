@@ -12,6 +12,7 @@ use super::graph::{Drawing, Form, percent_of, share};
 use crate::events::tally_of;
 use crate::table::{Cells, Column, Side, Table};
 use crate::terminal::{clean, grouped};
+use crate::texts::label;
 
 /// Writes the chosen events; `chains` says which events have call chains.
 pub(super) fn write(
@@ -137,6 +138,8 @@ fn title(key: SortKey) -> &'static str {
         SortKey::Comm => "Command",
         SortKey::Dso => "Shared Object",
         SortKey::Sym => "Symbol",
+        SortKey::Srcline => "Source:Line",
+        SortKey::Text => "Text",
         SortKey::Pid => "    Pid:Command",
         SortKey::Tid => "    Tid:Command",
         SortKey::Cpu => "CPU",
@@ -164,6 +167,11 @@ fn cell(to: &mut String, key: &Key) -> fmt::Result {
         Key::Comm(name) | Key::Event(name) | Key::Cgroup(name) => to.write_str(&clean(name)),
         Key::Dso(dso) => to.write_str(&clean(&dso.short)),
         Key::Sym(frame) => write!(to, "[{}] {}", frame.level(), clean(&frame.name())),
+        // As perf writes it.
+        Key::Srcline(None) => to.write_str("??:0"),
+        Key::Srcline(Some(line)) => to.write_str(&clean(&line.to_string())),
+        Key::Text(None) => to.write_str("-"),
+        Key::Text(Some(text)) => to.write_str(&clean(&label(text))),
         Key::Pid(id, comm) | Key::Tid(id, comm) => write!(to, "{id:>7}:{}", clean(comm)),
         Key::Cpu(Some(cpu)) => write!(to, "{cpu:03}"),
         Key::Cpu(None) => to.write_str("-"),
@@ -179,7 +187,7 @@ fn draw_chains(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize
         return Ok(());
     }
     let tree = profile.tree(row, plan.order());
-    let mut branches = branches(&tree, row_total, least);
+    let mut branches = branches(profile, &tree, row_total, least);
     // Where the symbol leads the row, it need not stand again as the first of its chain.
     let starts_with_row = plan.order() == afterimage_profile::Order::Callee && plan.sort.first() == Some(&SortKey::Sym);
     if let ([root], true) = (branches.as_mut_slice(), starts_with_row) {

@@ -25,10 +25,11 @@ pub(crate) enum Field {
     Dso,
     BpfOutput,
     PhysAddr,
+    Srcline,
 }
 
 /// The name on the command line, the field, and the sample bits it is made from (any of them is enough).
-const NAMES: [(&str, Field, SampleType); 18] = [
+const NAMES: [(&str, Field, SampleType); 19] = [
     ("comm", Field::Comm, SampleType::TID),
     ("pid", Field::Pid, SampleType::TID),
     ("tid", Field::Tid, SampleType::TID),
@@ -47,11 +48,11 @@ const NAMES: [(&str, Field, SampleType); 18] = [
     ("dso", Field::Dso, SampleType::IP.union(SampleType::ADDR)),
     ("bpf-output", Field::BpfOutput, SampleType::RAW),
     ("phys_addr", Field::PhysAddr, SampleType::PHYS_ADDR),
+    ("srcline", Field::Srcline, SampleType::IP),
 ];
 
 /// Fields that perf knows and we do not print.
-const LATER: [&str; 24] = [
-    "srcline",
+const LATER: [&str; 23] = [
     "iregs",
     "uregs",
     "brstack",
@@ -305,7 +306,7 @@ mod tests {
         let error = fields(&["comm,cpu"], &clock, false).unwrap_err();
         assert_eq!(error.to_string(), "the samples of 'cpu-clock' carry no cpu: cannot print it");
         for (list, says) in [
-            ("comm,srcline", "-F srcline: not supported yet"),
+            ("comm,srccode", "-F srccode: not supported yet"),
             ("comm,nonsense", "-F nonsense: no such field"),
             ("", "-F : no field"),
             ("comm,-ip", "-F comm,-ip: fields with and without + or - cannot be mixed"),

@@ -1,6 +1,7 @@
 //! Addresses as text: each distinct one is named and written once, then copied.
 
-use afterimage_profile::{CpuMode, Frame, Loc, Place, Resolver, State, Step, TimedSample};
+use afterimage_perf_data::FileReader;
+use afterimage_profile::{CpuMode, Frame, Lines, Loc, Place, Resolver, SourceLine, State, Step, TimedSample};
 use rustc_hash::FxHashMap;
 
 use super::digits::hex;
@@ -12,6 +13,8 @@ pub(crate) struct Shape {
     pub(crate) symbol: bool,
     pub(crate) offset: bool,
     pub(crate) dso: bool,
+    /// The line of source code, on a line of its own.
+    pub(crate) line: bool,
 }
 
 /// Where a text lies in the common store.
@@ -29,16 +32,20 @@ struct Names {
 }
 
 /// The texts of all addresses seen so far: ` name+0xoffset (object)`.
-pub(crate) struct FrameLines {
+pub(crate) struct FrameLines<'f> {
     resolver: Resolver,
+    /// Where lines of source code are asked for.
+    lines: Option<Lines<'f>>,
     /// One for each shape: all events of a kind share theirs.
     names: Vec<Names>,
     store: Vec<u8>,
 }
 
-impl FrameLines {
-    pub(crate) fn new(resolver: Resolver) -> Self {
-        FrameLines { resolver, names: Vec::new(), store: Vec::new() }
+impl<'f> FrameLines<'f> {
+    /// `lines`: whether any event shows lines of source code.
+    pub(crate) fn new(reader: &'f FileReader<'f>, resolver: Resolver, lines: bool) -> Self {
+        let lines = lines.then(|| Lines::new(reader));
+        FrameLines { resolver, lines, names: Vec::new(), store: Vec::new() }
     }
 
     /// The lines of a call chain, innermost first.
@@ -61,7 +68,7 @@ impl FrameLines {
     /// What a data address belongs to.
     pub(crate) fn data(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, addr: u64, shape: Shape) {
         let loc = state.locate(sample.process, CpuMode::Unknown, addr);
-        out.extend_from_slice(self.name(state, loc, false, shape));
+        out.extend_from_slice(self.name(state, loc, false, Shape { line: false, ..shape }));
     }
 
     /// A caller's place is the last byte of its call; what is shown is the address behind it.
@@ -78,13 +85,16 @@ impl FrameLines {
         let span = match known.get(&loc) {
             Some(span) => *span,
             None => {
+                let lines = self.lines.as_mut().filter(|_| shape.line);
+                let line = lines.and_then(|lines| lines.at(state, &mut self.resolver, loc)).map(|line| &**line);
+                let frame = self.resolver.frame(state, loc);
                 // 4 GiB of names are more than any recording has; then they are made anew each time.
                 let Ok(from) = u32::try_from(self.store.len()) else {
                     self.store.truncate(u32::MAX as usize);
-                    write_name(&mut self.store, self.resolver.frame(state, loc), u64::from(caller), shape);
+                    write_name(&mut self.store, frame, u64::from(caller), shape, line);
                     return self.store.get(u32::MAX as usize..).unwrap_or_default();
                 };
-                write_name(&mut self.store, self.resolver.frame(state, loc), u64::from(caller), shape);
+                write_name(&mut self.store, frame, u64::from(caller), shape, line);
                 let len = self.store.len() - from as usize;
                 let span = Span { from, len: u32::try_from(len).unwrap_or(0) };
                 known.insert(loc, span);
@@ -104,7 +114,7 @@ fn shown(step: &Step) -> u64 {
     }
 }
 
-fn write_name(out: &mut Vec<u8>, frame: &Frame, behind: u64, shape: Shape) {
+fn write_name(out: &mut Vec<u8>, frame: &Frame, behind: u64, shape: Shape, line: Option<&SourceLine>) {
     if shape.symbol {
         out.push(b' ');
         match &frame.symbol {
@@ -122,5 +132,9 @@ fn write_name(out: &mut Vec<u8>, frame: &Frame, behind: u64, shape: Shape) {
         out.extend_from_slice(b" (");
         out.extend_from_slice(clean(&frame.dso.long).as_bytes());
         out.push(b')');
+    }
+    if let Some(line) = line {
+        out.extend_from_slice(b"\n  ");
+        out.extend_from_slice(clean(&line.to_string()).as_bytes());
     }
 }

@@ -1,6 +1,6 @@
 //! One sample as text.
 
-use afterimage_perf_data::EventDesc;
+use afterimage_perf_data::{EventDesc, FileReader};
 use afterimage_profile::{CommId, CpuMode, Resolver, State, TimedSample};
 use rustc_hash::FxHashMap;
 
@@ -34,8 +34,12 @@ impl EventLine {
         name.extend_from_slice(b": ");
         let class = Class::of(&event.attr);
         let software = class == Class::Software;
-        let shape =
-            Shape { symbol: fields.has(Field::Sym), offset: fields.has(Field::SymOff), dso: fields.has(Field::Dso) };
+        let shape = Shape {
+            symbol: fields.has(Field::Sym),
+            offset: fields.has(Field::SymOff),
+            dso: fields.has(Field::Dso),
+            line: fields.has(Field::Srcline),
+        };
         EventLine {
             name,
             fields,
@@ -50,17 +54,24 @@ impl EventLine {
 }
 
 /// Prints samples; what is the same for many of them is made once.
-pub(crate) struct Printer {
+pub(crate) struct Printer<'f> {
     events: Vec<EventLine>,
-    frames: FrameLines,
+    frames: FrameLines<'f>,
     formats: Formats,
     comms: FxHashMap<CommId, Box<str>>,
     nanoseconds: bool,
 }
 
-impl Printer {
-    pub(crate) fn new(events: Vec<EventLine>, formats: Formats, resolver: Resolver, nanoseconds: bool) -> Self {
-        Printer { events, frames: FrameLines::new(resolver), formats, comms: FxHashMap::default(), nanoseconds }
+impl<'f> Printer<'f> {
+    pub(crate) fn new(
+        events: Vec<EventLine>,
+        reader: &'f FileReader<'f>,
+        formats: Formats,
+        resolver: Resolver,
+        nanoseconds: bool,
+    ) -> Self {
+        let frames = FrameLines::new(reader, resolver, events.iter().any(|event| event.shape.line));
+        Printer { events, frames, formats, comms: FxHashMap::default(), nanoseconds }
     }
 
     /// Appends the lines of one sample.

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
         crate::header::write(&mut to, &reader, &afterimage_profile::ReplayStats::default())?;
     }
     let resolver = Resolver::new(&reader, input.resolve_options());
-    let printer = Printer::new(events, formats(&reader), resolver, args.ns);
+    let printer = Printer::new(events, &reader, formats(&reader), resolver, args.ns);
     let mut lines = Lines { printer, buffer: Vec::new(), to, failed: None };
     let replayed = replay(&reader, &ReplayOptions::default(), &mut lines);
     lines.write_out();
@@ -83,8 +83,8 @@ fn formats(reader: &FileReader<'_>) -> Formats {
 }
 
 /// Gathers lines and writes them in big pieces. After a failed write nothing more is made.
-struct Lines {
-    printer: Printer,
+struct Lines<'f> {
+    printer: Printer<'f>,
     buffer: Vec<u8>,
     to: BufWriter<File>,
     failed: Option<io::Error>,
@@ -92,7 +92,7 @@ struct Lines {
 
 const PIECE: usize = 128 << 10;
 
-impl Lines {
+impl Lines<'_> {
     fn write_out(&mut self) {
         if self.failed.is_none() {
             self.failed = self.to.write_all(&self.buffer).err();
@@ -101,7 +101,7 @@ impl Lines {
     }
 }
 
-impl<'f> Sink<'f> for Lines {
+impl<'f> Sink<'f> for Lines<'_> {
     fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
         if self.failed.is_some() {
             return;

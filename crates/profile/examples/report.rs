@@ -35,6 +35,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     Key::Comm(name) | Key::Event(name) | Key::Cgroup(name) => format!("  {name:15}"),
                     Key::Dso(dso) => format!("  {:20}", dso.short),
                     Key::Sym(frame) => format!("  [{}] {}", frame.level(), frame.name()),
+                    Key::Srcline(line) => format!("  {:20}", line.as_ref().map_or("??:0".into(), |l| l.to_string())),
+                    Key::Text(text) => {
+                        format!("  {:20}", text.as_ref().and_then(|text| text.name.as_deref()).unwrap_or("-"))
+                    }
                     Key::Pid(id, name) | Key::Tid(id, name) => format!("  {id:7}:{name:15}"),
                     Key::Cpu(cpu) => format!("  {cpu:?}"),
                 };

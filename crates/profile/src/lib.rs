@@ -21,6 +21,7 @@
 mod aggregate;
 mod annotate;
 mod bpf;
+mod lines;
 mod loc;
 mod replay;
 mod resolve;
@@ -35,6 +36,7 @@ pub use aggregate::{
 };
 pub use annotate::{Hits, Subject, Thing, Things, annotate};
 pub use bpf::{BpfFunction, BpfLines, BpfPrograms};
+pub use lines::{Lines, SourceLine};
 pub use loc::{CpuMode, Loc, Place};
 pub use replay::{ReplayOptions, Replayed, Sink, replay};
 pub use resolve::{Dso, Frame, FrameKind, ResolveOptions, Resolver, SymId};

@@ -43,6 +43,8 @@ fn rows(profile: &Profile) -> Vec<String> {
                 Key::Comm(name) | Key::Event(name) | Key::Cgroup(name) => name.to_string(),
                 Key::Dso(dso) => dso.short.clone(),
                 Key::Sym(frame) => frame.name().into_owned(),
+                Key::Srcline(line) => line.as_ref().map_or("??:0".into(), |line| line.to_string()),
+                Key::Text(text) => text.as_ref().and_then(|text| text.name.clone()).unwrap_or("-".into()),
                 Key::Pid(id, name) | Key::Tid(id, name) => format!("{id}:{name}"),
                 Key::Cpu(cpu) => format!("{cpu:?}"),
             })

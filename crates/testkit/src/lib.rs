@@ -43,6 +43,10 @@ pub enum Need {
     Clang,
     /// `bpftool`, which prints BPF programs.
     Bpftool,
+    /// `objdump`, of binutils.
+    Objdump,
+    /// The debugger `gdb`.
+    Gdb,
     /// `setpriv` to drop privileges.
     Setpriv,
     /// A mounted or mountable tracefs.
@@ -89,6 +93,8 @@ impl Need {
             Need::Xz => no_command("xz"),
             Need::Clang => no_command("clang"),
             Need::Bpftool => no_command("bpftool"),
+            Need::Objdump => no_command("objdump"),
+            Need::Gdb => no_command("gdb"),
             Need::Setpriv => no_command("setpriv"),
             Need::Tracefs => tracefs().is_none().then(|| "needs a tracefs".into()),
             Need::Corpus => corpus().is_none().then(|| "needs AFTERIMAGE_CORPUS".into()),

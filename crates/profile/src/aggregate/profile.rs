@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::collect::{Collector, Entry, EventSums};
 use super::places::{LocId, Stacks};
 use super::{AggregateOptions, SortKey, Weight};
+use crate::lines::{Lines, SourceLine};
 use crate::replay::Replayed;
 use crate::resolve::{Frame, Resolver};
 use crate::state::State;
@@ -64,6 +65,8 @@ pub struct Profile {
     pub(crate) stacks: Stacks,
     /// By place.
     pub(crate) frames: Vec<Frame>,
+    /// By number; empty unless they were asked for.
+    lines: Vec<Arc<SourceLine>>,
 }
 
 impl Profile {
@@ -77,7 +80,15 @@ impl Profile {
         let Replayed { state, stats } = replayed;
         let Collector { entries, events: sums, places, stacks, .. } = collector;
         // A place is in the list once, so that there is nothing to be remembered by it.
-        let frames = places.locs.iter().map(|loc| resolver.resolve(&state, *loc)).collect();
+        let mut frames: Vec<Frame> = places.locs.iter().map(|loc| resolver.resolve(&state, *loc)).collect();
+        let mut lines = Vec::new();
+        if options.sort.contains(&SortKey::Srcline) {
+            let mut finder = Lines::new(reader);
+            for (frame, loc) in frames.iter_mut().zip(&places.locs) {
+                frame.line = finder.number_at(&state, resolver, *loc);
+            }
+            lines = finder.into_all();
+        }
         let events = events(reader, &sums);
         let (tally, tally_source) = tally(reader, &events, &stats);
         let mut profile = Profile {
@@ -92,6 +103,7 @@ impl Profile {
             entries,
             stacks,
             frames,
+            lines,
         };
         profile.unresolved = profile.reasons();
         profile
@@ -108,6 +120,12 @@ impl Profile {
     /// What rows are told apart by.
     pub fn sort(&self) -> &[SortKey] {
         &self.sort
+    }
+
+    /// The line of source code of one of the profile's frames, where lines are among what rows are told apart by and
+    /// one is known.
+    pub fn source_line(&self, frame: &Frame) -> Option<&Arc<SourceLine>> {
+        self.lines.get((frame.line as usize).checked_sub(1)?)
     }
 
     pub(crate) fn frame(&self, loc: LocId) -> Option<&Frame> {

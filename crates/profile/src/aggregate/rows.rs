@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use afterimage_perf_data::TextDesc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::collect::{Entry, NO_CPU};
 use super::{Profile, SortKey, Weight};
+use crate::lines::SourceLine;
 use crate::resolve::{Dso, Frame, SymId};
 
 /// A value of a [`SortKey`].
@@ -17,6 +19,10 @@ pub enum Key {
     Dso(Arc<Dso>),
     /// The symbol: a frame in it. Its address and offset are those of one of the row's samples.
     Sym(Frame),
+    /// The line of source code; `None` where no way led to one.
+    Srcline(Option<Arc<SourceLine>>),
+    /// The text; `None` for code that neither came nor went.
+    Text(Option<Box<TextDesc>>),
     /// The process, and its name at the end of the recording.
     Pid(u32, Arc<str>),
     /// The thread, and its name at the end of the recording.
@@ -46,7 +52,7 @@ pub struct Row {
 }
 
 /// Most sort keys that there can be.
-const KEYS: usize = 8;
+const KEYS: usize = 10;
 
 /// The values of the sort keys as numbers.
 type RawKey = [u64; KEYS];
@@ -114,6 +120,8 @@ impl Profile {
                 SortKey::Comm => entry.key.comm.into(),
                 SortKey::Dso => frame.dso_id.into(),
                 SortKey::Sym => frame.sym.0.into(),
+                SortKey::Srcline => frame.line.into(),
+                SortKey::Text => frame.text.map_or(0, |id| id.index() as u64 + 1),
                 SortKey::Pid => entry.key.pid.into(),
                 SortKey::Tid => entry.key.tid.into(),
                 SortKey::Cpu => entry.key.cpu.into(),
@@ -130,6 +138,11 @@ impl Profile {
             SortKey::Comm => Key::Comm(self.state.comm(entry.key.comm()).clone()),
             SortKey::Dso => Key::Dso(frame.dso.clone()),
             SortKey::Sym => Key::Sym(frame.clone()),
+            SortKey::Srcline => Key::Srcline(self.source_line(frame).cloned()),
+            SortKey::Text => {
+                let desc = frame.text.and_then(|id| self.state.kernel().desc(id));
+                Key::Text(desc.map(Box::new))
+            }
             SortKey::Pid => Key::Pid(entry.key.pid, task(entry.key.pid)),
             SortKey::Tid => Key::Tid(entry.key.tid, task(entry.key.tid)),
             SortKey::Cpu => Key::Cpu((entry.key.cpu != NO_CPU).then_some(entry.key.cpu)),

@@ -12,6 +12,10 @@ pub enum SortKey {
     Dso,
     /// The symbol.
     Sym,
+    /// The line of source code.
+    Srcline,
+    /// The text of the kernel that came and went: one BPF program, told from another of the same name.
+    Text,
     /// The process.
     Pid,
     /// The thread.
@@ -31,6 +35,8 @@ impl SortKey {
             SortKey::Comm => "comm",
             SortKey::Dso => "dso",
             SortKey::Sym => "sym",
+            SortKey::Srcline => "srcline",
+            SortKey::Text => "text",
             SortKey::Pid => "pid",
             SortKey::Tid => "tid",
             SortKey::Cpu => "cpu",
@@ -48,7 +54,7 @@ impl fmt::Display for SortKey {
 
 /// A name that is none of a [`SortKey`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown sort key {0:?} (known: comm, dso, sym, pid, tid, cpu, event, cgroup)")]
+#[error("unknown sort key {0:?} (known: comm, dso, sym, srcline, text, pid, tid, cpu, event, cgroup)")]
 pub struct UnknownSortKey(pub String);
 
 impl FromStr for SortKey {
@@ -59,6 +65,8 @@ impl FromStr for SortKey {
             "comm" => SortKey::Comm,
             "dso" => SortKey::Dso,
             "sym" | "symbol" => SortKey::Sym,
+            "srcline" => SortKey::Srcline,
+            "text" => SortKey::Text,
             "pid" => SortKey::Pid,
             "tid" => SortKey::Tid,
             "cpu" => SortKey::Cpu,

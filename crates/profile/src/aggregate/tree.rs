@@ -1,8 +1,9 @@
 //! Call trees of a row.
 
+use afterimage_kernel_text::TextId;
 use rustc_hash::FxHashMap;
 
-use super::{Profile, Row, Weight};
+use super::{Profile, Row, SortKey, Weight};
 use crate::resolve::{Frame, SymId};
 
 /// In which direction a call tree is read.
@@ -25,7 +26,7 @@ pub struct Tree {
     pub nodes: Vec<Node>,
 }
 
-/// One symbol in a call tree.
+/// One symbol in a call tree; one text or line of it, where those tell rows apart.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// A frame in the symbol.
@@ -54,7 +55,7 @@ impl Profile {
     pub fn tree(&self, row: &Row, order: Order) -> Tree {
         let mut grown: Vec<Growing<'_>> = Vec::new();
         let mut roots: Vec<usize> = Vec::new();
-        let mut index: FxHashMap<(usize, SymId), usize> = FxHashMap::default();
+        let mut index: FxHashMap<(usize, Step), usize> = FxHashMap::default();
         let mut path: Vec<&Frame> = Vec::new();
         for entry in row.entries.iter().filter_map(|number| self.entries.get(*number as usize)) {
             path.clear();
@@ -75,7 +76,7 @@ impl Profile {
             let mut at = usize::MAX;
             for frame in &path {
                 let next = grown.len();
-                let node = *index.entry((at, frame.sym)).or_insert(next);
+                let node = *index.entry((at, self.step(frame))).or_insert(next);
                 if node == next {
                     grown.push(Growing { frame, own: Weight::default(), total: Weight::default(), next: Vec::new() });
                     match grown.get_mut(at) {
@@ -94,7 +95,16 @@ impl Profile {
         }
         Tree { nodes: finish(&grown, &roots) }
     }
+
+    /// What tells a node from its neighbours: the symbol, and of texts and lines those that rows are told apart by.
+    fn step(&self, frame: &Frame) -> Step {
+        let text = frame.text.filter(|_| self.sort.contains(&SortKey::Text));
+        let line = if self.sort.contains(&SortKey::Srcline) { frame.line } else { 0 };
+        (frame.sym, text, line)
+    }
 }
+
+type Step = (SymId, Option<TextId>, u32);
 
 fn finish(grown: &[Growing<'_>], level: &[usize]) -> Vec<Node> {
     let mut nodes: Vec<Node> = level

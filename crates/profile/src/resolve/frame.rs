@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use afterimage_kernel_text::TextId;
 use afterimage_perf_data::BuildId;
 use afterimage_symbols::Reason;
 
@@ -81,7 +82,11 @@ pub struct Frame {
     pub kind: FrameKind,
     /// What to compare to see whether two frames are of one symbol.
     pub sym: SymId,
+    /// The text of the kernel's timeline that it is in, if it is in one.
+    pub text: Option<TextId>,
     pub(crate) dso_id: u32,
+    /// Number of the line of source code, see [`Profile::source_line`](crate::Profile::source_line); 0 for none.
+    pub(crate) line: u32,
 }
 
 impl Frame {

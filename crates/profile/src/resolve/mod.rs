@@ -175,7 +175,9 @@ impl Resolver {
             dso: dso.0,
             kind,
             sym: sym.0,
+            text: Some(id),
             dso_id: dso.1,
+            line: 0,
         }
     }
 
@@ -322,7 +324,7 @@ impl Interner {
                 (name, sym)
             }
         };
-        Frame { symbol: Ok(name), offset, addr, dso: dso.0, kind, sym, dso_id: dso.1 }
+        Frame { symbol: Ok(name), offset, addr, dso: dso.0, kind, sym, text: None, dso_id: dso.1, line: 0 }
     }
 
     fn unnamed(&mut self, dso: (Arc<Dso>, u32), addr: u64, kind: FrameKind, reason: Reason) -> Frame {
@@ -334,6 +336,6 @@ impl Interner {
                 sym
             }
         };
-        Frame { symbol: Err(reason), offset: 0, addr, dso: dso.0, kind, sym, dso_id: dso.1 }
+        Frame { symbol: Err(reason), offset: 0, addr, dso: dso.0, kind, sym, text: None, dso_id: dso.1, line: 0 }
     }
 }
