@@ -1,6 +1,6 @@
 //! BPF programs that run hot: made from `hot.bpf.c`, loaded, run, freed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -36,23 +36,17 @@ pub(crate) struct Function {
 impl Hot {
     /// Compiles and loads the program of a variant.
     pub(crate) fn load(folder: &Path, variant: &str, constant: u32) -> Hot {
-        let (source, object) = (folder.join("hot.bpf.c"), folder.join(format!("{variant}.o")));
-        std::fs::write(&source, SOURCE).unwrap();
-        let output = Command::new("clang")
-            .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])
-            .args([format!("-DVARIANT={variant}"), format!("-DCONSTANT={constant:#x}")])
-            .arg("-c")
-            .arg(&source)
-            .arg("-o")
-            .arg(&object)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let object = ObjectBuilder::default().open_file(&object).unwrap().load().unwrap();
+        Hot::load_compiled(&compile(folder, variant, constant), variant)
+    }
+
+    /// Loads what [`compile`] made.
+    pub(crate) fn load_compiled(object: &Path, variant: &str) -> Hot {
+        let object = ObjectBuilder::default().open_file(object).unwrap().load().unwrap();
         let wanted = format!("{variant}_main");
         let kept = &wanted[..wanted.len().min(15)];
-        let mut infos = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_all());
-        let info = infos.find(|info| info.name.to_string_lossy() == kept).expect("the program is not listed");
+        let infos = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_all());
+        // Ids ascend: of several of one name the last one is this.
+        let info = infos.filter(|info| info.name.to_string_lossy() == kept).last().expect("the program is not listed");
         let mut rest = info.jited_prog_insns.as_slice();
         let mut functions = Vec::new();
         for (at, (address, len)) in info.jited_ksyms.iter().zip(&info.jited_func_lens).enumerate() {
@@ -68,18 +62,54 @@ impl Hot {
         Hot { object: Some(object), id: info.id, functions }
     }
 
-    /// Runs it for some time of the clock on the wall.
+    /// Runs it until it used so much time itself, by the kernel's count.
     pub(crate) fn run(&mut self, time: Duration) {
-        let end = Instant::now() + time;
-        while Instant::now() < end {
+        let mut used = Duration::ZERO;
+        while used < time {
             for program in self.object.iter_mut().flat_map(|object| object.progs_mut()) {
-                run_some(&program);
+                used += run_some(&program);
             }
         }
     }
+
+    /// Frees it, and waits until the kernel has nothing left of it. Its description stays.
+    pub(crate) fn free(&mut self) {
+        self.object = None;
+        let start = Instant::now();
+        let listed = || {
+            let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+            self.functions.iter().any(|function| symbols.contains(&function.name))
+        };
+        while listed() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{} is still there", self.functions[0].name);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Its place is given back by a worker, behind a grace period.
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
-fn run_some(program: &ProgramMut<'_>) {
+/// Compiles the program of a variant.
+pub(crate) fn compile(folder: &Path, variant: &str, constant: u32) -> PathBuf {
+    let (source, object) = (folder.join("hot.bpf.c"), folder.join(format!("{variant}.o")));
+    std::fs::write(&source, SOURCE).unwrap();
+    let output = Command::new("clang")
+        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])
+        .args([format!("-DVARIANT={variant}"), format!("-DCONSTANT={constant:#x}")])
+        .arg("-c")
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    object
+}
+
+/// The time that it took.
+fn run_some(program: &ProgramMut<'_>) -> Duration {
+    const TIMES: u32 = 2000;
     let data = [0u8; 64];
-    program.test_run(ProgramInput { data_in: Some(&data), repeat: 2000, ..ProgramInput::default() }).unwrap();
+    let input = ProgramInput { data_in: Some(&data), repeat: TIMES, ..ProgramInput::default() };
+    program.test_run(input).unwrap().duration * TIMES
 }

@@ -3,7 +3,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod freed;
 mod hot;
+mod kernel;
 mod listing;
 #[path = "../common/made.rs"]
 mod made;

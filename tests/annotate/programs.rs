@@ -39,6 +39,11 @@ impl Recording {
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         assert_eq!(self.0.wait().unwrap().code(), Some(0));
     }
+
+    pub(crate) fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 /// Waits until something is so; the limit is only there so that a fault does not hang.
@@ -95,7 +100,7 @@ fn a_program_that_is_there_is_annotated() {
     let path = file(&folder, "a.data");
     let mut hot = Hot::load(folder.path(), "there", 0x1234_0000);
     let recording = Recording::start(&path, &[]);
-    hot.run(Duration::from_millis(1500));
+    hot.run(Duration::from_millis(400));
     recording.stop();
     check(&path, &hot, "there");
     let shown = plain(&path, &["-s", "there_sixty", "--insns"]);
@@ -117,7 +122,7 @@ fn a_recording_of_perf_is_annotated_too() {
         let recording =
             scope.spawn(|| perf_record(&path, &["-B", "-a", "-e", "cpu-clock", "-F", "2000"], &["sleep", "2"]));
         while !recording.is_finished() {
-            hot.run(Duration::from_millis(100));
+            hot.run(Duration::from_millis(20));
         }
     });
     check(&path, &hot, "by_perf");
