@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use afterimage_perf_data::{FileReader, TextDesc};
 use afterimage_testkit::{Need, has};
 use serde_json::Value;
 
@@ -85,5 +86,66 @@ fn a_killed_recording_of_a_guest_has_no_names_of_this_kernel() {
         assert!(named.is_empty(), "{named:?}");
         let reasons = report["unresolved"].as_array().unwrap();
         assert!(reasons.iter().any(|r| r["reason"].as_str().unwrap().contains("kernel")), "{reasons:?}");
+    }
+}
+
+/// Text of a guest that is long gone: trampolines, a module, pages of probes, programs. Each is annotated here, from what
+/// the recording kept, with the names of the guest.
+#[test]
+fn text_of_a_guest_is_annotated_here() {
+    if !has("text_of_a_guest_is_annotated_here", &[Need::FromGuests]) {
+        return;
+    }
+    let all = PathBuf::from(std::env::var_os("AFTERIMAGE_FROM_GUESTS").unwrap());
+    let mut kinds = BTreeMap::<String, (u32, u32)>::new();
+    for guest in fs::read_dir(&all).unwrap().map(|entry| entry.unwrap().path().join("texts")) {
+        let Ok(files) = fs::read_dir(&guest) else { continue };
+        for path in files.map(|file| file.unwrap().path()) {
+            let bytes = fs::read(&path).unwrap();
+            let reader = FileReader::open(&bytes).unwrap();
+            let private = reader.private().unwrap();
+            // A few of each kind: some loads bring thousands.
+            let mut seen = BTreeMap::<&str, u32>::new();
+            for text in private.texts.iter().filter(|text| text.kind != "kernel" && text.name.is_some()) {
+                let count = seen.entry(&text.kind).or_default();
+                *count += 1;
+                if *count <= 5 {
+                    let annotated = annotated(&path, text);
+                    let (with, without) = kinds.entry(text.kind.clone()).or_default();
+                    *if annotated { with } else { without } += 1;
+                }
+            }
+        }
+    }
+    println!("annotated with and without code: {kinds:?}");
+    for kind in ["program", "trampoline", "module"] {
+        assert!(kinds.get(kind).is_some_and(|(with, _)| *with > 0), "{kind}: {kinds:?}");
+    }
+}
+
+/// Annotates one text; whether its code was there.
+fn annotated(path: &Path, text: &TextDesc) -> bool {
+    let name = text.name.as_deref().unwrap();
+    let at = text.born_ns.unwrap_or_else(|| text.gone_ns.map_or(0, |gone| gone - 1));
+    let output = Command::new(env!("CARGO_BIN_EXE_afterimage"))
+        .args(["annotate", "--json", "-s", &format!("{name}@{:#x}", text.address), "--at", &format!("{at}ns"), "-i"])
+        .arg(path)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let symbol = &value["symbols"][0];
+    let lines = symbol["lines"].as_array().unwrap();
+    let bytes: usize = lines.iter().map(|line| line["bytes"].as_str().map_or(0, |hex| hex.len() / 2)).sum();
+    match symbol["code"]["way"].as_str() {
+        Some(way) => {
+            println!("{name} ({}): {bytes} bytes by {way}, {}", text.kind, lines[0]["text"]);
+            assert!(bytes > 0 && text.length.is_none_or(|length| bytes == length as usize), "{bytes} of {text:?}");
+            true
+        }
+        None => {
+            assert!(symbol["reason"].as_str().is_some_and(|reason| reason.starts_with("image: ")), "{symbol}");
+            false
+        }
     }
 }

@@ -36,6 +36,15 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// Whether a text may be one of those, as far as its name says.
+    pub(super) fn may_be(&self, text: &Text<'_>) -> bool {
+        self.name.is_empty() && !self.which.is_empty()
+            || *text.name == *self.whole()
+            || is_called(text.name, &self.name)
+    }
+}
+
 /// Whether a thing goes by that name: its whole symbol, or tag or own name of `bpf_prog_<tag>_<name>`.
 fn is_called(symbol: &str, name: &str) -> bool {
     let parts = || {
@@ -129,7 +138,8 @@ impl Narrow {
         let there = |at: u64| {
             text_of(found, thing).is_none_or(|text| text.born <= at && text.gone.is_none_or(|gone| at < gone))
         };
-        let has_event = |events: &Vec<usize>| thing.hits.keys().any(|event| events.contains(event));
+        let has_event =
+            |events: &Vec<usize>| thing.hits.is_empty() || thing.hits.keys().any(|event| events.contains(event));
         of_dso && self.at.is_none_or(there) && self.events.as_ref().is_none_or(has_event)
     }
 
@@ -145,7 +155,7 @@ impl Narrow {
 fn none_of(found: &Things, programs: &BpfPrograms<'_>, wanted: &Wanted, narrow: &Narrow) -> anyhow::Error {
     let named: Vec<&Thing> =
         found.things.iter().filter(|t| *t.name == *wanted.name || is_called(&t.name, &wanted.name)).collect();
-    let problem = Problem::usage(format!("-s {}: no samples in it", wanted.whole()));
+    let problem = Problem::usage(format!("-s {}: no such symbol has samples", wanted.whole()));
     if !named.is_empty() {
         let narrowed = if wanted.which.is_empty() && narrow.at.is_some() { "at that time" } else { "of that kind" };
         let all: Vec<String> = named.iter().take(8).map(|thing| place(found, programs, thing)).collect();

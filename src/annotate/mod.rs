@@ -12,7 +12,7 @@ pub(crate) use args::AnnotateArgs;
 
 use std::io::Write;
 
-use afterimage_profile::{ReplayOptions, Resolver, Thing, Things, Weight, annotate};
+use afterimage_profile::{EventProfile, ReplayOptions, Resolver, Thing, Things, Weight, annotate};
 
 use crate::disasm;
 use crate::exit::{Exit, Problem};
@@ -134,7 +134,10 @@ pub(crate) fn run(args: &AnnotateArgs, say: &Say) -> anyhow::Result<Exit> {
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
     let mut resolver = Resolver::new(&reader, input.resolve_options());
-    let found = annotate(&reader, &ReplayOptions::default(), &mut resolver);
+    let mut found = annotate(&reader, &ReplayOptions::default(), &mut resolver);
+    if let Some(wanted) = &plan.wanted {
+        found.add_texts(&mut resolver, |text| wanted.may_be(text));
+    }
     if let Some(name) = &args.event {
         plan.narrow.events = Some(event_called(&found, name)?);
     }
@@ -184,10 +187,13 @@ fn text<'t>(
     }
     for thing in &chosen.things {
         let listing = maker.make(thing);
-        for event in found.events.iter().filter(|event| thing.hits.contains_key(&event.event)) {
-            if plan.narrow.events.as_ref().is_some_and(|events| !events.contains(&event.event)) {
-                continue;
-            }
+        // What has no samples is shown once, for the first event.
+        let unsampled = thing.hits.is_empty();
+        let of_thing = |event: &&EventProfile| unsampled || thing.hits.contains_key(&event.event);
+        let wanted =
+            |event: &&EventProfile| plan.narrow.events.as_ref().is_none_or(|events| events.contains(&event.event));
+        let most = if unsampled { 1 } else { usize::MAX };
+        for event in found.events.iter().filter(of_thing).filter(wanted).take(most) {
             let shown = stdio::Shown { event: event.event, name: &event.name, total: event.total };
             stdio::write(to, &listing, plan, &shown)?;
         }

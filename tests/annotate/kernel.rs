@@ -4,13 +4,16 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use afterimage_perf_data::FileReader;
+use afterimage_perf_data::features::BuildIdEntry;
+use afterimage_perf_data::record::cpumode;
+use afterimage_perf_data::{BuildId, Features, FileReader, Private};
 use afterimage_profile::{ReplayOptions, ResolveOptions, Resolver, Subject, annotate};
 use afterimage_testkit::{Need, has, workload};
 use serde_json::Value;
 
 use crate::common::{afterimage, file, folder};
-use crate::listing::{lines, samples};
+use crate::listing::{lines, only, samples, samples_of_line};
+use crate::made::{Made, event};
 use crate::programs::turn;
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Bpf, Need::Cc];
@@ -75,4 +78,65 @@ fn a_busy_machine() {
     busy.kill().unwrap();
     busy.wait().unwrap();
     check(&path, 10);
+}
+
+/// Where the kernel of the test is linked to, and how far from there it lies in the recording.
+const LINKED: u64 = 0xffff_ffff_8100_0000;
+const MOVED: u64 = 0x1b00_0000;
+
+/// A kernel's image with symbols and lines, of one function.
+fn vmlinux(folder: &Path, build_id: &str) -> std::path::PathBuf {
+    let (source, image) = (folder.join("function.c"), folder.join("vmlinux"));
+    let text = "unsigned some_function(unsigned x)\n{\n\tx = x * 1664525u; /* here */\n\treturn x ^ (x >> 7);\n}\n";
+    std::fs::write(&source, text).unwrap();
+    let output = Command::new("cc")
+        .args(["-O1", "-g", "-nostdlib", "-static", "-no-pie", "-fno-pic", "-mcmodel=kernel", "-Wl,-e,some_function"])
+        .args([format!("-Wl,--build-id=0x{build_id}"), format!("-Wl,-Ttext={LINKED:#x}")])
+        .arg(format!("-Wl,--defsym=_text={LINKED:#x}"))
+        .arg("-o")
+        .args([&image, &source])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    image
+}
+
+/// Without copies in the recording the kernel's own image serves, if it is of the recorded build, and wherever the
+/// kernel lay.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_image_of_the_kernel_has_code_and_lines() {
+    if !has("the_image_of_the_kernel_has_code_and_lines", &[Need::Cc]) {
+        return;
+    }
+    let folder = folder();
+    let path = file(&folder, "data");
+    let id = [0x5a; 20];
+    let image = vmlinux(folder.path(), &"5a".repeat(20));
+    let start = LINKED + MOVED;
+    let mut made = Made::at(&path, vec![event("cpu-clock", 11, false)]);
+    made.kernel_map(start, 0x1000, start);
+    made.kernel_sample(0, 42, 1000, start);
+    let symbols = format!("{start:016x} t _stext\n{start:016x} t some_function\n{:016x} t _etext\n", start + 0x1000);
+    let private = Private { kernel_symbols: symbols.into_bytes(), ..Private::default() };
+    let entry = BuildIdEntry {
+        pid: -1,
+        build_id: BuildId::new(&id),
+        filename: "[kernel.kallsyms]".to_owned(),
+        cpumode: cpumode::KERNEL,
+    };
+    let arch = Some("x86_64".to_owned());
+    made.finish_with(&Features { arch, build_ids: vec![entry], ..Features::default() }, Some(&private));
+    let shown = crate::listing::annotate(&path, &["-s", "some_function", "-k", image.to_str().unwrap()]);
+    let function = only(&shown);
+    assert_eq!(function["code"]["way"], "vmlinux", "{function}");
+    assert_eq!(function["address"], format!("{start:#x}"));
+    assert!(lines(function)[0]["text"].as_str().unwrap().starts_with("imul $0x19660d,"), "{function}");
+    assert_eq!(samples_of_line(function, 3), 1);
+    assert!(lines(function)[0]["source"][0]["text"].as_str().unwrap().contains("/* here */"));
+    // Another build of the same function is not believed.
+    let other = vmlinux(folder.path(), &"5b".repeat(20));
+    let shown = crate::listing::annotate(&path, &["-s", "some_function", "-k", other.to_str().unwrap()]);
+    assert_eq!(only(&shown)["code"], Value::Null);
+    assert_eq!(only(&shown)["tried"][1]["reason"], "the file is of another build than the recorded one");
 }

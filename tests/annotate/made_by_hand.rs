@@ -233,7 +233,7 @@ fn the_time_and_the_number_choose() {
     assert_eq!(nobody.status.code(), Some(2));
     assert!(stderr(&nobody).contains(&format!("{PART}@41")), "{}", stderr(&nobody));
     let unknown = run(&["annotate", "-i", word(&path), "-s", "nothing_like_it"]);
-    assert_eq!((unknown.status.code(), stderr(&unknown).contains("no samples in it")), (Some(2), true));
+    assert_eq!((unknown.status.code(), stderr(&unknown).contains("no such symbol has samples")), (Some(2), true));
 }
 
 #[test]
@@ -344,6 +344,29 @@ fn images_of_the_recording_come_first() {
     for part in ["kept by the recording (free-time)", "proven", "loaded by loader (pid 77)", "mov    $0x600,%eax"] {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");
     }
+}
+
+#[test]
+fn code_without_samples_is_shown_too() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    let mut made = Made::at(&path, vec![event("cpu-clock", 11, false)]);
+    let mut private = Private::default();
+    let born = made.text(LOADER, TRAMPOLINE, 4096, "bpf_trampoline_42", false);
+    made.kernel_sample(0, 42, 1000, KERNEL);
+    let mut trampoline = desc(2, "trampoline", "bpf_trampoline_42", TRAMPOLINE, 10, (born, None));
+    trampoline.images = vec![image(&mut private, &code(0x600), born, "free-time")];
+    private.texts = vec![trampoline];
+    made.finish_with(&Features { arch: Some("x86_64".into()), ..Features::default() }, Some(&private));
+    let shown = annotate(&path, &["-s", "bpf_trampoline_42"]);
+    assert_eq!((bytes(only(&shown)), &only(&shown)["events"]), (code(0x600), &serde_json::json!([])));
+    let shown = plain(&path, &["-s", "bpf_trampoline_42"]);
+    assert!(
+        shown.contains("for cpu-clock (0 samples,") && shown.contains("0.00 : ffffffffc0002000:   push"),
+        "{shown}"
+    );
+    // Unasked nothing is shown that has no samples.
+    assert!(!plain(&path, &[]).contains("trampoline"));
 }
 
 #[test]

@@ -80,6 +80,16 @@ impl Made {
         self.put(&Record::Mmap2(map), 0);
     }
 
+    /// The kernel's own text: where it begins, and the address of `_text`.
+    pub(crate) fn kernel_map(&mut self, start: u64, len: u64, text: u64) {
+        let id = self.id(u32::MAX);
+        let file = FileId::Inode { maj: 0, min: 0, ino: 0, generation: 0 };
+        let filename = b"[kernel.kallsyms]_text";
+        let (pid, tid) = (u32::MAX, 0);
+        let map = Mmap2 { pid, tid, addr: start, len, pgoff: text, file, prot: 5, flags: 2, filename, misc: 1, id };
+        self.put(&Record::Mmap2(map), 0);
+    }
+
     /// A sample in user mode of an event, with a chain where the event has chains.
     pub(crate) fn sample(&mut self, event: usize, pid: u32, period: u64, addresses: &[u64]) {
         self.time += 1_000_000;

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use afterimage_kernel_text::TextId;
+use afterimage_kernel_text::{Text, TextId, TextKind};
 use afterimage_perf_data::FileReader;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aggregate::{EventProfile, EventSums, Weight, events};
 use crate::loc::{Loc, Place};
@@ -78,6 +78,32 @@ pub struct Things {
     pub state: State,
     /// What the replay saw.
     pub stats: ReplayStats,
+}
+
+impl Things {
+    /// Adds the texts that no sample fell into and that `wanted` takes: their code may be in the recording all the same.
+    pub fn add_texts(&mut self, resolver: &mut Resolver, wanted: impl Fn(&Text<'_>) -> bool) {
+        let sampled: FxHashSet<TextId> = self
+            .things
+            .iter()
+            .filter_map(|thing| match thing.subject {
+                Subject::Text(id) => Some(id),
+                _ => None,
+            })
+            .collect();
+        let texts = self.state.kernel().texts();
+        // Functions of the kernel are kept only where samples fell into them.
+        let others = texts.filter(|(id, text)| !sampled.contains(id) && text.kind != TextKind::Kernel && wanted(text));
+        let added: Vec<(TextId, u64)> = others.map(|(id, text)| (id, text.addr)).collect();
+        for (id, addr) in added {
+            let loc = Loc { place: Place::Text(id), addr };
+            let frame = resolver.frame(&self.state, loc).clone();
+            if let Ok(name) = &frame.symbol {
+                let thing = thing(&self.state, resolver, name.clone(), Subject::Text(id), &frame, loc);
+                self.things.push(thing);
+            }
+        }
+    }
 }
 
 /// Replays a recording and adds its samples up by the thing and the place in it that each was taken in. Only the samples'

@@ -12,6 +12,7 @@ use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::spec;
 use afterimage_recorder::{Destination, Observer, Plan, Progress, Subject, TextOptions, record};
+use afterimage_testkit::guest_out;
 use serde_json::Value;
 
 /// One recording at a time: each of them sees the loads of all.
@@ -75,11 +76,20 @@ pub(crate) fn recorded(arguments: &str, ways: Option<Vec<Way>>) -> Kept {
     let plan = plan(&path, load(&format!("{arguments} --log {}", log.display())), ways);
     let outcome = record(&plan, &AtomicBool::new(false), &mut Said).unwrap();
     println!("{arguments}: {:?}", outcome.problems);
+    leave(&path, arguments);
     let lines = std::fs::read_to_string(&log).unwrap();
     let objects = lines.lines().map(|line| serde_json::from_str(line).unwrap());
     let objects = objects.filter(|object: &Value| object["kind"] != "summary").collect();
     assert!(!path.with_extension("data.journal").exists());
     Kept { bytes: std::fs::read(&path).unwrap(), objects }
+}
+
+/// Leaves a recording of a guest for the machine that runs it: `tests/from_guests.rs` annotates what is in it.
+fn leave(path: &Path, arguments: &str) {
+    let (Some(out), Some(kind)) = (guest_out(), arguments.split_whitespace().next()) else { return };
+    let folder = out.join("texts");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(path, folder.join(format!("{kind}.data"))).unwrap();
 }
 
 impl Kept {
