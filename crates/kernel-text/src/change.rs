@@ -99,24 +99,24 @@ impl Timeline {
         let Some(life) = before else {
             return self.orphan(time, old, place, 0);
         };
+        if let Some(text) = self.ended_at(time, old, place) {
+            return Some(text);
+        }
         if self.last_text(old.addr, place).is_none_or(|last| !self.is_coming(last, old)) {
             return self.orphan_after(time, old, place, life, after);
         }
         if life.is_alive(time) {
             // An end that was told stays one, for what may be told of later; a free is the end of this same text.
-            let told = is_told(&life, after) && !self.has(life.text, flag::FREED);
-            self.end(old.addr, place - 1, time, flag::TOLD);
+            let told = self.is_told(&life, after) && !self.has(life.text, flag::FREED);
             if told {
                 self.starts.insert(old.addr, Life::end_alone(life.gone), place);
             }
+            self.end(old.addr, place - 1, time, flag::TOLD);
             if let Some(row) = self.rows.get_mut(life.text) {
                 row.len = if row.len == 0 { old.len } else { row.len };
                 // Both its ends are told.
                 row.flags &= if row.born == 0 { !0 } else { !flag::UNCERTAIN };
             }
-            return Some(life.text);
-        }
-        if life.gone == time && !life.is_end_alone() {
             return Some(life.text);
         }
         if after.is_none_or(|after| time < after.born) {
@@ -132,15 +132,41 @@ impl Timeline {
             return self.orphan(time, old, place, flag::FREED);
         };
         if !self.is_seen(life.text, seen, old.name) {
+            // Its record may have ended it already, and its place have been taken over by one that is freed later.
+            let earlier = place.checked_sub(2).and_then(|at| self.starts.get(seen.addr)?.as_slice().get(at)).copied();
+            if let Some(earlier) = earlier.filter(|earlier| self.is_seen(earlier.text, seen, old.name)) {
+                if self.has(life.text, flag::ORPHAN) && !self.has(earlier.text, flag::FREED) {
+                    self.starts.alter(seen.addr, place - 2, |life| life.len = seen.len);
+                    self.set(earlier.text, flag::FREED);
+                    return Some(earlier.text);
+                }
+            }
             let text = self.orphan_after(time, old, place, life, after)?;
             self.set(text, flag::FREED);
             return Some(text);
         }
         self.starts.alter(seen.addr, place - 1, |life| life.len = seen.len);
-        if life.is_alive(time) && !is_told(&life, after) {
+        if life.is_alive(time) && !self.is_told(&life, after) {
             self.end(seen.addr, place - 1, time, flag::FREED | flag::TOLD);
         }
         Some(life.text)
+    }
+
+    /// Whether a life's end was told of, and not concluded from what begins there.
+    fn is_told(&self, life: &Life, after: Option<Life>) -> bool {
+        let concluded = after.is_some_and(|after| match self.has(after.text, flag::ORPHAN) {
+            true => !self.has(life.text, flag::TOLD),
+            false => life.gone >= after.born,
+        });
+        life.gone != NEVER && !concluded
+    }
+
+    /// The text whose end at this very time was told before.
+    fn ended_at(&self, time: u64, old: &Coming<'_>, place: usize) -> Option<TextId> {
+        let lives = self.starts.get(old.addr)?.as_slice().get(..place)?.iter().rev();
+        let mut ended =
+            lives.take_while(|life| life.born >= time || life.gone >= time).filter(|life| life.gone == time);
+        ended.find(|life| self.is_coming(life.text, old) && self.has(life.text, flag::TOLD)).map(|life| life.text)
     }
 
     /// The text that began last of the first `place` lives, whether it has ended or not.
@@ -167,13 +193,13 @@ impl Timeline {
             self.starts.alter(old.addr, place, |life| life.born = time);
             return Some(text);
         }
-        let told = is_told(&before, after);
+        let told = self.is_told(&before, after);
         let lost = self.losses_in(before.born, time).last().copied();
-        self.end(old.addr, place - 1, lost.unwrap_or(time), 0);
-        self.set(before.text, flag::UNCERTAIN);
         if told {
             self.starts.insert(old.addr, Life::end_alone(before.gone), place);
         }
+        self.end(old.addr, place - 1, lost.unwrap_or(time), 0);
+        self.set(before.text, flag::UNCERTAIN);
         let text = self.orphan(time, old, place, 0)?;
         self.set(text, flag::UNCERTAIN);
         Some(text)
@@ -187,6 +213,7 @@ impl Timeline {
         self.set(text, flags | flag::ORPHAN | flag::TOLD);
         self.orphans += 1;
         self.bound(old.addr, text);
+        self.bound_next(old.addr, place);
         Some(text)
     }
 
@@ -197,6 +224,7 @@ impl Timeline {
         self.starts.insert(addr, Life { born: from, gone, text, len: covers }, place);
         self.version += 1;
         self.mark(text);
+        self.bound_next(addr, place);
         if gone != NEVER {
             self.note_end(text);
             self.bound_others(addr, text);
@@ -220,10 +248,7 @@ impl Timeline {
         self.version += 1;
         self.mark(life.text);
         self.note_end(life.text);
-        let next = self.starts.get(addr).and_then(|lives| lives.as_slice().get(place + 1)).copied();
-        if let Some(next) = next.filter(|next| self.has(next.text, flag::ORPHAN)) {
-            self.bound(addr, next.text);
-        }
+        self.bound_next(addr, place);
         self.bound_others(addr, life.text);
         Some(life.text)
     }
@@ -285,6 +310,18 @@ impl Timeline {
         there
     }
 
+    /// Bounds the orphan anew that follows a life at its start, if one does.
+    fn bound_next(&mut self, addr: u64, place: usize) {
+        let lives = self.starts.get(addr).map_or(&[][..], |lives| lives.as_slice());
+        let Some((this, next)) = lives.get(place).copied().zip(lives.get(place + 1).copied()) else { return };
+        if self.has(next.text, flag::ORPHAN) {
+            self.bound(addr, next.text);
+            if self.has(this.text, flag::TOLD) {
+                self.unset(next.text, flag::UNCERTAIN);
+            }
+        }
+    }
+
     /// An orphan lives from the end of what stood at its start before. One that only its free told of also lives from
     /// the last end of what lay over any part of it.
     pub(crate) fn bound(&mut self, addr: u64, text: TextId) {
@@ -308,7 +345,7 @@ impl Timeline {
             let lives = lives.get(..ended).unwrap_or_default().iter().rev();
             let mut there = lives.take_while(|life| life.gone > bound);
             let reaches = |life: &&Life| {
-                let over = life.born < life.gone && start.saturating_add(u64::from(life.len)) > addr;
+                let over = start.saturating_add(u64::from(life.len)) > addr;
                 over && self.rows.get(life.text).is_some_and(|row| row.is_exact())
             };
             if let Some(life) = (start != addr).then(|| there.find(reaches)).flatten() {
@@ -319,7 +356,7 @@ impl Timeline {
     }
 
     /// Bounds those anew that only their free told of, and that lie over a text which has ended.
-    fn bound_others(&mut self, addr: u64, ended: TextId) {
+    pub(crate) fn bound_others(&mut self, addr: u64, ended: TextId) {
         if self.orphans == 0 {
             return;
         }
@@ -328,7 +365,7 @@ impl Timeline {
         let mut others = Vec::new();
         self.starts.over(addr, end, |start, lives| {
             let later = lives.get(lives.partition_point(|life| life.gone <= gone)..).unwrap_or_default().iter();
-            for life in later.filter(|life| start.saturating_add(u64::from(life.len)) > addr && life.born < gone) {
+            for life in later.filter(|life| start.saturating_add(u64::from(life.len)) > addr) {
                 let orphan = self.rows.get(life.text).is_some_and(|row| row.has(flag::ORPHAN) && row.len == 0);
                 if orphan && start != addr {
                     others.push((start, life.text));
@@ -339,11 +376,6 @@ impl Timeline {
             self.bound(start, text);
         }
     }
-}
-
-/// Whether a life's end was told of, and not concluded from what begins there.
-fn is_told(life: &Life, after: Option<Life>) -> bool {
-    life.gone != NEVER && after.is_none_or(|after| life.gone < after.born)
 }
 
 /// Which text is meant, and what is known of it.
@@ -399,6 +431,13 @@ impl Timeline {
 
     fn has(&self, text: TextId, flag: u8) -> bool {
         self.rows.get(text).is_some_and(|row| row.has(flag))
+    }
+
+    fn unset(&mut self, text: TextId, flags: u8) {
+        if let Some(row) = self.rows.get_mut(text) {
+            row.flags &= !flags;
+        }
+        self.mark(text);
     }
 
     pub(crate) fn set(&mut self, text: TextId, flags: u8) {

@@ -52,6 +52,7 @@ impl Pokes {
         self.by_addr.retain(|_, poke| poke.time >= before);
     }
 
+    #[cfg(feature = "capture")]
     pub(crate) fn len(&self) -> usize {
         self.by_addr.len()
     }

@@ -56,6 +56,7 @@ pub(crate) struct Row {
     loader: u8,
     missing: u8,
     /// The next text in a list of those that wait to be retired.
+    #[cfg(feature = "capture")]
     pub(crate) link: Option<TextId>,
 }
 
@@ -214,6 +215,7 @@ impl Rows {
             flags: 0,
             loader: NONE,
             missing: NONE,
+            #[cfg(feature = "capture")]
             link: None,
         };
         chunk.slots.push(Slot { row, images: ImageList::None });

@@ -171,6 +171,8 @@ impl Timeline {
         let coming = self.range_of(seen, &name)?;
         let text = self.is_freed(time, seen, &coming)?;
         self.details(text, seen);
+        // Its true length may be news.
+        self.bound_others(seen.addr, text);
         Some(text)
     }
 
