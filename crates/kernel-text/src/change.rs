@@ -80,6 +80,10 @@ impl Timeline {
                 return self.add(new, time, life.gone, time, place - 1);
             }
             (Some(life), _) if life.is_alive(time) => {
+                // An end that was told is that of another text with the same name, told of later.
+                if self.is_told(&life, after) {
+                    self.starts.insert(new.addr, Life::end_alone(life.gone), place);
+                }
                 self.end(new.addr, place - 1, time, 0);
                 life.gone
             }

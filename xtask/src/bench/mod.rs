@@ -17,7 +17,8 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// record-cost, report, script or text-storm; all of them when none is named. text-soak runs when it is named
+    /// record-cost, report, script, text-storm or text-lookup; all of them when none is named. text-soak runs when it is
+    /// named
     names: Vec<String>,
     /// How many pairs of runs
     #[arg(long, default_value_t = 5)]
@@ -27,7 +28,7 @@ pub(crate) struct Options {
     cycles: u64,
 }
 
-const NAMES: [&str; 5] = ["record-cost", "report", "script", "text-storm", "text-soak"];
+const NAMES: [&str; 6] = ["record-cost", "report", "script", "text-storm", "text-lookup", "text-soak"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
@@ -35,6 +36,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     ensure!(options.pairs > 0, "--pairs 0 measures nothing");
     let wanted = |name: &str| options.names.is_empty() || options.names.iter().any(|asked| asked == name);
+    if wanted("text-lookup") {
+        text_lookup()?;
+    }
+    if options.names.iter().all(|name| name == "text-lookup") && !options.names.is_empty() {
+        return Ok(());
+    }
     let tools = Tools::find()?;
     tools.describe()?;
     if wanted("record-cost") {
@@ -52,6 +59,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.names.iter().any(|name| name == "text-soak") {
         text_soak::run(&tools, options.cycles)?;
     }
+    Ok(())
+}
+
+/// Look-ups of kernel text by address and time, and bytes a text. perf has nothing to compare it with.
+fn text_lookup() -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["run", "--release", "--quiet", "-p", "afterimage-kernel-text", "--example", "text_lookup"]);
+    ensure!(command.current_dir(crate::root()).status()?.success(), "the example text_lookup failed");
     Ok(())
 }
 
