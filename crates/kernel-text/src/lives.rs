@@ -16,9 +16,12 @@ pub(crate) struct Life {
 }
 
 impl Life {
+    /// No life at all.
+    pub(crate) const NOTHING: Life = Life { born: 0, gone: 0, text: TextId(std::num::NonZeroU32::MAX), len: 0 };
+
     /// No text, but an end that was told of: a text that is told of later and began before it ends there.
     pub(crate) fn end_alone(time: u64) -> Life {
-        Life { born: time, gone: time, text: TextId(std::num::NonZeroU32::MAX), len: 0 }
+        Life { born: time, gone: time, ..Life::NOTHING }
     }
 
     pub(crate) fn is_end_alone(&self) -> bool {

@@ -84,7 +84,7 @@ pub struct TextHit {
 /// The kernel text that came and went during a recording.
 ///
 /// Changes may come out of time order, and look-ups may be of any time. A change and a look-up cost O(log n), plus what
-/// is walked: starts below the address where nothing was alive at the time, at most 128 one by one and the rest in
+/// is walked: starts below the address where nothing was alive at the time, at most 32 one by one and the rest in
 /// groups, up to where nothing reaches the address any more.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
