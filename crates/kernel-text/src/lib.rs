@@ -14,6 +14,8 @@ mod bytes;
 pub mod capture;
 mod change;
 mod desc;
+#[doc(hidden)]
+pub mod fuzzing;
 mod images;
 #[cfg(feature = "capture")]
 mod live;

@@ -129,7 +129,7 @@ fn is_this(t: &Timeline, addr: u64, time: u64, code: &Code) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_lost_everything_known(script in scripts(), pass in 1usize..30) {

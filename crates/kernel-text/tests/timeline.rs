@@ -236,7 +236,7 @@ fn told(steps: &[Step]) -> Timeline {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever is told, in time order.
     #[test]

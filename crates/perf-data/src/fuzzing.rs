@@ -108,6 +108,42 @@ fn file(data: &[u8]) {
     features_again(file.features(), file.endian());
 }
 
+/// Entries of the private section, each a kind, a length of two bytes and that many bytes: texts, images, programs and
+/// all else that it holds. What is no entry of its kind is passed over.
+pub fn private(data: &[u8]) {
+    let mut private = Private::default();
+    let mut rest = data;
+    while let Some(([kind, low, high], tail)) = rest.split_first_chunk::<3>() {
+        let (entry, tail) = tail.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(tail.len()));
+        let _ = private.apply(u32::from(*kind % 10), entry);
+        rest = tail;
+    }
+    private.settle();
+    private_again(&private);
+    assert!(private.texts.is_sorted_by(|a, b| a.number < b.number), "a text twice");
+}
+
+/// A journal with right checksums: entries as in [`private`], then cut so many bytes before its end as the last byte says.
+pub fn journal(data: &[u8]) {
+    let Ok(mut writer) = journal::Writer::create(std::io::Cursor::new(Vec::new())) else { return };
+    let mut rest = data;
+    let mut written = 0;
+    while let Some(([kind, low, high], tail)) = rest.split_first_chunk::<3>() {
+        let (entry, tail) = tail.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(tail.len()));
+        written += u64::from(writer.append(u32::from(*kind), entry.to_vec()).is_ok());
+        rest = tail;
+    }
+    let mut bytes = writer.into_inner().into_inner();
+    bytes.truncate(bytes.len() - usize::from(rest.last().copied().unwrap_or(0)).min(bytes.len()));
+    let Ok(read) = journal::read(&bytes) else { return };
+    assert!(read.entries <= written);
+    private_again(&read.private);
+    // And as it stands, with whatever checksums it has.
+    if let Ok(read) = journal::read(data) {
+        private_again(&read.private);
+    }
+}
+
 /// One feature section; the first byte picks which, and the byte order.
 pub fn features(data: &[u8]) {
     let Some((pick, section)) = data.split_first() else { return };

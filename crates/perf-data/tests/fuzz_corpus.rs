@@ -22,8 +22,13 @@ use afterimage_perf_data::{
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 3] =
-    [("record_decode", fuzzing::record_decode), ("container", fuzzing::container), ("features", fuzzing::features)];
+const TARGETS: [(&str, Target); 5] = [
+    ("record_decode", fuzzing::record_decode),
+    ("container", fuzzing::container),
+    ("features", fuzzing::features),
+    ("private", fuzzing::private),
+    ("journal", fuzzing::journal),
+];
 
 fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
@@ -65,7 +70,13 @@ fn seeds() {
 }
 
 fn all_seeds() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
-    BTreeMap::from([("record_decode", record_seeds()), ("container", container_seeds()), ("features", feature_seeds())])
+    BTreeMap::from([
+        ("record_decode", record_seeds()),
+        ("container", container_seeds()),
+        ("features", feature_seeds()),
+        ("private", entry_seeds(0)),
+        ("journal", entry_seeds(3)),
+    ])
 }
 
 /// Records of three layouts: with few fields, with all, and with all in the other byte order.
@@ -218,5 +229,33 @@ fn feature_seeds() -> Vec<(String, Vec<u8>)> {
             seeds.push((format!("{feature}-{order}"), bytes));
         }
     }
+    seeds
+}
+
+/// Entries of each kind, as the targets of the private section and of the journal take them; so many bytes are cut off.
+fn entry_seeds(cut: u8) -> Vec<(String, Vec<u8>)> {
+    let private = Private {
+        programs: common::features().bpf_progs,
+        program_types: common::features().bpf_btfs,
+        ..private_seed()
+    };
+    // What the writer makes of it has its entries in plain form, but for long ones.
+    let section = private.encode().unwrap();
+    let (mut all, mut seeds) = (Vec::new(), Vec::new());
+    let mut rest = &section[16..];
+    while let Some((head, tail)) = rest.split_first_chunk::<16>() {
+        let (kind, packed) = (head[0], head[4] != 0);
+        let len = u64::from_le_bytes(head[8..].try_into().unwrap()) as usize;
+        if !packed {
+            let mut entry = vec![kind, len as u8, (len >> 8) as u8];
+            entry.extend_from_slice(&tail[..len]);
+            all.extend_from_slice(&entry);
+            entry.push(cut);
+            seeds.push((format!("kind-{kind}"), entry));
+        }
+        rest = &tail[len.next_multiple_of(8)..];
+    }
+    all.push(cut);
+    seeds.push(("all".to_owned(), all));
     seeds
 }

@@ -1,7 +1,34 @@
 //! What the fuzz targets do with their input. Here so that a plain test can replay their corpora; no part of the API.
 
+use crate::KernelTable;
 use crate::bytes::Cursor;
 use crate::lines::{BpfLines, BpfParts};
+
+/// A text in the form of /proc/kallsyms, or one of our tables as it is kept in the cache (after a first byte of 1).
+///
+/// Beside "no panic" it asserts that every symbol is found at its own address, that none reaches beyond its extent, and
+/// that a table that was encoded, decoded and encoded again is the same.
+pub fn kallsyms(data: &[u8]) {
+    let table = match data.split_first() {
+        Some((1, encoded)) => match KernelTable::decode(encoded) {
+            Some(table) => table,
+            None => return,
+        },
+        _ => KernelTable::parse(data),
+    };
+    for start in table.starts().take(200) {
+        let Some(hit) = table.lookup(start) else { continue };
+        assert!(hit.start.checked_add(hit.offset) == Some(start), "{hit:?} at {start:#x}");
+        if let Some(extent) = table.extent(start) {
+            assert!(extent.contains(&start), "{extent:?} without {start:#x}");
+        }
+    }
+    let excerpt = KernelTable::parse(&table.excerpt(table.starts().take(50)));
+    std::hint::black_box((excerpt.len(), table.hidden(), table.contains(table.start())));
+    let once = table.encode();
+    let again = KernelTable::decode(&once);
+    assert!(again.is_some_and(|again| again.encode() == once), "a table changes");
+}
 
 /// BTF line info: two counts, the sizes and addresses of functions, addresses of lines, then records and BTF.
 ///

@@ -13,12 +13,26 @@ fn folder(target: &str) -> PathBuf {
 
 #[test]
 fn replay() {
-    let mut inputs = 0;
-    for entry in fs::read_dir(folder("btf_lines")).unwrap() {
-        fuzzing::btf_lines(&fs::read(entry.unwrap().path()).unwrap());
-        inputs += 1;
+    let targets: [(&str, fn(&[u8])); 2] = [("btf_lines", fuzzing::btf_lines), ("kallsyms", fuzzing::kallsyms)];
+    for (target, run) in targets {
+        let mut inputs = 0;
+        for entry in fs::read_dir(folder(target)).unwrap() {
+            run(&fs::read(entry.unwrap().path()).unwrap());
+            inputs += 1;
+        }
+        assert!(inputs >= 3, "{target} has {inputs} inputs");
     }
-    assert!(inputs >= 3, "{inputs} inputs");
+}
+
+/// A kernel with a module, one that hides its addresses, and a table as the cache keeps it.
+fn kallsyms_seeds() -> [(&'static str, Vec<u8>); 3] {
+    let list = b"0000000000000000 A fixed_percpu_data\nffffffff81000000 T _stext\nffffffff81000000 T startup\n\
+        ffffffff81000100 t sub\nffffffff81000180 W weak\nffffffff81000200 T _etext\nffffffff82000000 T _sinittext\n\
+        ffffffff82000040 t setup\nffffffff82000080 T _einittext\nffffffffc0001000 t work\t[mod]\n\
+        ffffffffc0001080 r data\t[mod]\nffffffffc0002000 t bpf_prog_1_x\t[bpf]\n";
+    let hidden = b"0000000000000000 T _stext\n0000000000000000 T _etext\n";
+    let table = [&[1], &*afterimage_symbols::KernelTable::parse(list).encode()].concat();
+    [("list", list.to_vec()), ("hidden", hidden.to_vec()), ("table", table)]
 }
 
 /// Two functions with three lines, as the fuzz target takes them.
@@ -45,10 +59,11 @@ fn seed(flags: u8, record_len: u8) -> Vec<u8> {
 
 #[test]
 fn seeds() {
-    for (name, bytes) in
-        [("little", seed(0, 16)), ("big", seed(5, 16)), ("longer", seed(0, 24)), ("numbers", seed(2, 16))]
-    {
-        let path = folder("btf_lines").join(format!("seed-{name}"));
+    let lines = [("little", seed(0, 16)), ("big", seed(5, 16)), ("longer", seed(0, 24)), ("numbers", seed(2, 16))];
+    let lines = lines.map(|(name, bytes)| ("btf_lines", name, bytes));
+    let names = kallsyms_seeds().map(|(name, bytes)| ("kallsyms", name, bytes));
+    for (target, name, bytes) in lines.into_iter().chain(names) {
+        let path = folder(target).join(format!("seed-{name}"));
         if std::env::var_os("AFTERIMAGE_BLESS").is_some() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, &bytes).unwrap();
