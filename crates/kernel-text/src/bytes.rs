@@ -94,7 +94,7 @@ impl Timeline {
         let offset = usize::try_from(at - text.addr).unwrap_or(usize::MAX);
         let base = kept.as_ref().ok().copied().flatten().and_then(|bytes| bytes.get(offset..)).unwrap_or_default();
         let mut bytes: Vec<Option<u8>> = base.iter().copied().map(Some).collect();
-        bytes.resize(usize::try_from(end - at).unwrap_or(0), None);
+        bytes.resize(usize::try_from(end.saturating_sub(at)).unwrap_or(0), None);
         let pokes = self.pokes.over(at, end);
         let lived = |poke: &&&Poke| poke.time >= row.born && poke.time < row.gone;
         let changed = apply(&mut bytes, at, image.map(|image| image.at), time, pokes.iter().filter(lived));

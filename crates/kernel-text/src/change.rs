@@ -257,6 +257,15 @@ impl Timeline {
         Some(life.text)
     }
 
+    /// Brings the life of a text in line with its length.
+    pub(crate) fn covers(&mut self, addr: u64, text: TextId) {
+        let Some(covers) = self.rows.get(text).map(|row| row.covers()) else { return };
+        let lives = self.starts.get(addr).map_or(&[][..], |lives| lives.as_slice());
+        if let Some(place) = lives.iter().rposition(|life| life.text == text) {
+            self.starts.alter(addr, place, |life| life.len = covers);
+        }
+    }
+
     /// Gives a text the beginning that was not known.
     fn born(&mut self, new: &Coming<'_>, place: usize, time: u64) {
         let mut text = None;

@@ -183,6 +183,7 @@ impl Timeline {
         let coming = self.range_of(seen, &name)?;
         let text = self.comes(time, &coming)?;
         self.details(text, seen);
+        self.covers(seen.addr, text);
         Some(text)
     }
 

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 
 use afterimage_symbols::fuzzing;
 
+type Target = fn(&[u8]);
+
 fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
 }
 
 #[test]
 fn replay() {
-    let targets: [(&str, fn(&[u8])); 2] = [("btf_lines", fuzzing::btf_lines), ("kallsyms", fuzzing::kallsyms)];
+    let targets: [(&str, Target); 2] = [("btf_lines", fuzzing::btf_lines), ("kallsyms", fuzzing::kallsyms)];
     for (target, run) in targets {
         let mut inputs = 0;
         for entry in fs::read_dir(folder(target)).unwrap() {
