@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Script(ScriptArgs),
     /// Write the stacks for other tools: folded lines or a flame graph
     Export(ExportArgs),
-    /// Kernel code that came and went: list it, write it to a file, compare it
+    /// Kernel code that came and went: list it, write it to a file, compare it; watch it come and go
     Text(TextArgs),
     /// Show what this kernel, these privileges and these settings allow
     Doctor(DoctorArgs),

@@ -9,6 +9,7 @@ mod made;
 mod program;
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -416,4 +417,111 @@ fn recordings_of_perf_hold_the_programs_that_were_there() {
         &format!("{which}@{}", with_code[0]["address"].as_str().unwrap()),
     ]);
     assert_eq!(output.stdout.len() as u64, with_code[0]["length_bytes"].as_u64().unwrap());
+}
+
+/// Loads programs of ours, which go soon; gives the process that did.
+fn load_programs(into: &Path) -> u32 {
+    let words = ["record", "-q", "-a", "--handler", "count", "--no-text", "--duration", "0.5", "-o", word(into)];
+    let mut child = afterimage().args(words).spawn().unwrap();
+    assert!(child.wait().unwrap().success());
+    child.id()
+}
+
+/// What a watch told while programs of ours came and went: its lines, its last line, and who loaded.
+fn watched(folder: &tempfile::TempDir, turn: usize) -> (Vec<Value>, Value, u32) {
+    let kept = file(folder, &format!("kept{turn}"));
+    let mut watch =
+        afterimage().args(["text", "watch", "-q", "--json", "-o", word(&kept)]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap());
+    let mut first = String::new();
+    lines.read_line(&mut first).unwrap();
+    let first: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(first["schema"], "afterimage/text-watch/1");
+    assert!(first["ways"].as_array().unwrap().iter().any(|way| way["works"] == true), "{first}");
+    let loader = load_programs(&file(folder, "data"));
+    let pid = rustix::process::Pid::from_raw(watch.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    let status = watch.wait().unwrap();
+    let mut events: Vec<Value> = rest.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let end = events.pop().unwrap();
+    assert_eq!(end["event"], "end");
+    assert_eq!(status.code(), Some(if end["lost"] == json!([]) { 0 } else { 1 }), "{end}");
+    (events, end, loader)
+}
+
+#[test]
+fn a_watch_tells_of_programs_and_keeps_their_code() {
+    if !has("a_watch_tells_of_programs_and_keeps_their_code", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let folder = folder();
+    // Somebody else may load so many programs at the same time that a part is lost, and told as lost.
+    let (events, end, loader) =
+        (0..5).map(|turn| watched(&folder, turn)).find(|(_, end, _)| end["lost"] == json!([])).unwrap();
+    let of_loader: Vec<&Value> = events.iter().filter(|event| event["loader"]["pid"] == loader).collect();
+    // The stub stays as long as the recording; the program by which libbpf tries names goes at once.
+    for name in ["ai_stub_kern", "libbpf_nametest"] {
+        let is_it = |event: &&&Value| event["name"].as_str().is_some_and(|n| n.ends_with(name));
+        let own: Vec<&&Value> = of_loader.iter().filter(is_it).collect();
+        let went = own.iter().find(|event| event["event"] == "went").unwrap_or_else(|| panic!("{name}: {own:?}"));
+        assert!(went["born_ns"].as_u64().unwrap() < went["gone_ns"].as_u64().unwrap());
+        assert_eq!(went["image"]["size_bytes"], went["length_bytes"], "{went}");
+        let file = own.iter().find_map(|event| event["file"].as_str()).unwrap();
+        assert!(std::fs::read(file).unwrap().starts_with(b"\x7fELF"));
+    }
+    assert!(end["with_code"].as_u64().unwrap() >= 2 && end["with_code"].as_u64() <= end["texts"].as_u64(), "{end}");
+}
+
+#[test]
+fn a_watch_needs_a_time_that_is_one() {
+    let output = run(&["text", "watch", "--duration", "soon"]);
+    assert_eq!((output.status.code(), stdout(&output).len()), (Some(2), 0));
+    assert_eq!(stderr(&output), "afterimage: --duration soon: not a time\n");
+}
+
+#[test]
+fn our_recordings_keep_what_came_and_went() {
+    if !has("our_recordings_keep_what_came_and_went", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let folder = folder();
+    let (path, elf) = (file(&folder, "data"), file(&folder, "stub.elf"));
+    let mut recorder = afterimage()
+        .args(["record", "-q", "-a", "-F", "99", "--handler", "none", "-o", word(&path), "--duration", "6"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !path.exists() {
+        assert!(recorder.try_wait().unwrap().is_none(), "the recording ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // The file is made when everything that listens is open.
+    let loader = load_programs(&file(&folder, "other"));
+    let recorder = recorder.wait_with_output().unwrap();
+    assert!(recorder.status.success(), "{}", stderr(&recorder));
+    let texts = list(&["-i", word(&path)]);
+    let own: Vec<&Value> = texts.iter().filter(|text| text["loader"]["pid"] == loader).collect();
+    let stub = own.iter().find(|text| text["name"].as_str().is_some_and(|name| name.ends_with("ai_stub_kern")));
+    let stub = stub.unwrap_or_else(|| panic!("{texts:?}"));
+    assert!(stub["born_ns"].is_u64() && stub["gone_ns"].is_u64(), "{stub}");
+    assert_eq!((&stub["image"]["proven"], &stub["image"]["size_bytes"]), (&json!(true), &stub["length_bytes"]));
+    let which = format!("ai_stub_kern@{}", stub["id"]);
+    text(&["text", "dump", "-i", word(&path), "-o", word(&elf), &which]);
+    assert!(std::fs::read(&elf).unwrap().starts_with(b"\x7fELF"));
+    // Somebody else may load so many programs that not all of them are read by their ids.
+    if Need::Objdump.missing().is_none() && !stderr(&recorder).contains("no source lines") {
+        // It is gone, and its lines are still known.
+        let listing = foreign("objdump", &["-d", "-l", word(&elf)]);
+        assert!(listing.contains(".bpf.c:"), "{listing}");
+    }
+    // The same program, loaded before and loaded again, is the same code.
+    let other = texts.iter().find(|text| text["name"] == stub["name"] && text["id"] != stub["id"]).unwrap();
+    let (a, b) = (
+        format!("@{}@{}", stub["id"], stub["address"].as_str().unwrap()),
+        format!("@{}@{}", other["id"], other["address"].as_str().unwrap()),
+    );
+    let code = run(&["text", "diff", "-i", word(&path), &a, &b]).status.code();
+    assert!(matches!(code, Some(0 | 1)), "{code:?}");
 }

@@ -43,8 +43,8 @@ pub(crate) fn run(args: &RecordArgs, say: &Say) -> anyhow::Result<Exit> {
     })
 }
 
-/// The first signal ends the recording in good order, the second one ends us.
-fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+/// The first signal ends a recording or a watch in good order, the second one ends us.
+pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))

@@ -22,6 +22,8 @@ pub(crate) enum What {
     Dump(DumpArgs),
     /// Compare the code of two texts: exit code 0 the same, 1 different, 2 trouble
     Diff(DiffArgs),
+    /// Watch kernel code come and go on this machine, without sampling, and keep it
+    Watch(WatchArgs),
 }
 
 /// `afterimage text list`
@@ -70,4 +72,18 @@ pub(crate) struct DiffArgs {
     /// The other
     #[arg(value_name = "[FILE:]NAME[@WHICH]")]
     pub(crate) new: String,
+}
+
+/// `afterimage text watch`
+#[derive(Args, Debug)]
+pub(crate) struct WatchArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keep the code: each text as an ELF file in this folder
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// End after this many seconds (otherwise at ctrl-C)
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<String>,
 }

@@ -2,10 +2,10 @@
 
 use afterimage_kernel_text::{Text, Way};
 use afterimage_perf_data::{FileReader, Private, TextDesc};
-use afterimage_profile::{BpfPrograms, Place, ReplayOptions, ReplayStats, Sink, State, TimedSample, replay};
-use afterimage_symbols::lines::BpfLine;
+use afterimage_profile::{BpfPrograms, ReplayOptions, ReplayStats, Sink, State, TimedSample, replay};
 
 use super::dwarf::Line;
+use super::line_of;
 
 /// A text, and what samples and captures say of it.
 pub(crate) struct Known<'f> {
@@ -48,7 +48,8 @@ struct Counting {
 impl<'f> Sink<'f> for Counting {
     #[inline]
     fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
-        let Place::Text(id) = state.locate(sample.process, sample.mode(), sample.ip).place else { return };
+        let loc = state.locate(sample.process, sample.mode(), sample.ip);
+        let Some((id, _)) = state.text_of(loc) else { return };
         if self.views.contains(&sample.event) {
             return;
         }
@@ -89,13 +90,7 @@ impl<'f> Texts<'f> {
     pub(crate) fn lines(&mut self, index: usize) -> Vec<Line> {
         let Some((program, function)) = self.all.get(index).and_then(|known| known.function) else { return Vec::new() };
         let Some(lines) = self.programs.lines(program) else { return Vec::new() };
-        let line = |(offset, line): (u64, BpfLine<'_>)| Line {
-            offset,
-            file: line.file.into_owned(),
-            line: line.line,
-            column: line.column,
-        };
-        lines.starts(function).map(line).collect()
+        lines.starts(function).map(line_of).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::args::ListArgs;
 use super::known::{Code, Known, Texts};
 use super::time::{self, Seconds, lasting};
-use super::{called, identity};
+use super::{called, described};
 use crate::exit::{Exit, Problem};
 use crate::input::Input;
 use crate::out;
@@ -90,16 +90,11 @@ fn write_json(out: &mut dyn Write, listed: &[&Known<'_>]) -> io::Result<()> {
 fn one(known: &Known<'_>) -> Value {
     let text = &known.text;
     let code = known.code.as_ref();
-    let mut object = identity(text);
-    object.insert("length_bytes".into(), json!(text.length));
-    object.insert("length_reported_bytes".into(), json!(text.length_reported));
-    object.insert("loader".into(), json!(text.loader));
+    let mut object = described(text);
     object.insert("samples".into(), json!(known.samples));
     let image = |code: &Code<'_>| json!({"size_bytes": code.bytes.len(), "way": code.way, "proven": code.proven});
     object.insert("image".into(), json!(code.ok().map(image)));
     object.insert("reason".into(), json!(code.err()));
-    object.insert("function".into(), json!(text.function));
-    object.insert("uncertain".into(), json!(text.uncertain));
     object.into()
 }
 

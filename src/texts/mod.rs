@@ -1,16 +1,19 @@
-//! `afterimage text`: the kernel code that came and went, with its bytes: list, dump, diff.
+//! `afterimage text`: the kernel code that came and went, with its bytes: list, dump, diff, watch.
 
 mod args;
 mod diff;
 mod dump;
 mod dwarf;
 mod elf;
+mod keep;
 mod known;
 mod list;
 mod select;
 mod time;
+mod watch;
 
 use afterimage_perf_data::TextDesc;
+use afterimage_symbols::lines::BpfLine;
 use serde_json::{Map, Value, json};
 
 pub(crate) use args::{TextArgs, What};
@@ -27,6 +30,7 @@ pub(crate) fn run(args: &TextArgs, say: &Say) -> anyhow::Result<Exit> {
         What::List(args) => list::run(args, say),
         What::Dump(args) => dump::run(args, say),
         What::Diff(args) => diff::run(args, say),
+        What::Watch(args) => watch::run(args, say),
     }
 }
 
@@ -61,6 +65,22 @@ pub(crate) fn identity(text: &TextDesc) -> Map<String, Value> {
     object.insert("born_ns".into(), json!(text.born_ns));
     object.insert("gone_ns".into(), json!(text.gone_ns));
     object
+}
+
+/// The same with lengths, loader and doubts.
+fn described(text: &TextDesc) -> Map<String, Value> {
+    let mut object = identity(text);
+    object.insert("length_bytes".into(), json!(text.length));
+    object.insert("length_reported_bytes".into(), json!(text.length_reported));
+    object.insert("loader".into(), json!(text.loader));
+    object.insert("function".into(), json!(text.function));
+    object.insert("uncertain".into(), json!(text.uncertain));
+    object
+}
+
+/// Where a line of source code begins, in the form that an ELF file takes.
+fn line_of((offset, line): (u64, BpfLine<'_>)) -> dwarf::Line {
+    dwarf::Line { offset, file: line.file.into_owned(), line: line.line, column: line.column }
 }
 
 /// The one text that `name` means, as its place among all. Where it is none or several, says so with all candidates: they are never mixed.

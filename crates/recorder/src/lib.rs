@@ -26,6 +26,7 @@ pub use afterimage_kernel_text::capture::Options as TextOptions;
 pub use error::RecordError;
 pub use plan::{Destination, Plan, Progress, Subject};
 pub use run::{Outcome, record};
+pub use text::{News, Watch};
 
 /// Somebody who is told how a recording goes.
 pub trait Observer {

@@ -7,6 +7,7 @@ mod finish;
 mod kernel;
 mod living;
 mod program_info;
+mod watch;
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use afterimage_perf_data::record::{BpfEvent, Ksymbol, RawRecord, decode, kind};
 use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc};
 
 pub(crate) use finish::{Finished, fold};
+pub use watch::Watch;
 
 use living::Living;
 
@@ -56,20 +58,34 @@ pub(crate) struct Texts {
     news: News,
     /// The newest time of any record.
     now: u64,
+    /// Records of the sideband that were lost.
+    records_lost: u64,
     /// Since when the end waits for frees.
     waiting_since: Option<Instant>,
 }
 
-/// What a pass adds to the journal.
+/// What a pass adds to the journal, or tells who watches.
 #[derive(Debug, Default)]
-pub(crate) struct News {
-    pub(crate) texts: Vec<TextDesc>,
-    pub(crate) images: Vec<(ImageId, Vec<u8>)>,
-    pub(crate) programs: Vec<BpfProgInfo>,
-    pub(crate) types: Vec<BpfBtf>,
+pub struct News {
+    /// Texts that are new or known better; a later description of a number replaces an earlier one.
+    pub texts: Vec<TextDesc>,
+    /// Images by their contents.
+    pub images: Vec<(ImageId, Vec<u8>)>,
+    /// What the kernel told of programs.
+    pub programs: Vec<BpfProgInfo>,
+    /// The types that programs refer to, each once.
+    pub types: Vec<BpfBtf>,
 }
 
 impl News {
+    /// Adds what came later.
+    fn append(&mut self, mut later: News) {
+        self.texts.append(&mut later.texts);
+        self.images.append(&mut later.images);
+        self.programs.append(&mut later.programs);
+        self.types.append(&mut later.types);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.images.is_empty() && self.programs.is_empty() && self.types.is_empty()
     }
@@ -100,6 +116,7 @@ impl Texts {
             written: HashSet::new(),
             news: News::default(),
             now: 0,
+            records_lost: 0,
             waiting_since: None,
         }
     }
@@ -160,7 +177,10 @@ impl Texts {
             Ok(Record::TextPoke(poke)) => {
                 self.live.timeline.poke(poke.id.time.unwrap_or(0), poke.addr, poke.old, poke.new)
             }
-            Ok(Record::Lost(lost)) => self.live.timeline.lost(lost.id.time.unwrap_or(self.now)),
+            Ok(Record::Lost(lost)) => {
+                self.records_lost += lost.lost;
+                self.live.timeline.lost(lost.id.time.unwrap_or(self.now));
+            }
             Ok(Record::Comm(comm)) => drop(self.comms.insert(comm.tid, String::from_utf8_lossy(comm.comm).into())),
             Ok(Record::Fork(task)) => {
                 if let Some(comm) = self.comms.get(&task.ptid).cloned() {
