@@ -11,7 +11,7 @@ mod program;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use afterimage_perf_data::texts::Loader;
 use afterimage_perf_data::{Features, ImageId, ImageUse, Private, TextDesc, journal};
@@ -427,6 +427,13 @@ fn load_programs(into: &Path) -> u32 {
     child.id()
 }
 
+/// Ends a recording or a watch in good order. Programs go a while after the process that loaded them: that is waited for.
+fn interrupt(child: &Child) {
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
 /// What a watch told while programs of ours came and went: its lines, its last line, and who loaded.
 fn watched(folder: &tempfile::TempDir, turn: usize) -> (Vec<Value>, Value, u32) {
     let kept = file(folder, &format!("kept{turn}"));
@@ -439,8 +446,7 @@ fn watched(folder: &tempfile::TempDir, turn: usize) -> (Vec<Value>, Value, u32) 
     assert_eq!(first["schema"], "afterimage/text-watch/1");
     assert!(first["ways"].as_array().unwrap().iter().any(|way| way["works"] == true), "{first}");
     let loader = load_programs(&file(folder, "data"));
-    let pid = rustix::process::Pid::from_raw(watch.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&watch);
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     let status = watch.wait().unwrap();
@@ -465,7 +471,10 @@ fn a_watch_tells_of_programs_and_keeps_their_code() {
     for name in ["ai_stub_kern", "libbpf_nametest"] {
         let is_it = |event: &&&Value| event["name"].as_str().is_some_and(|n| n.ends_with(name));
         let own: Vec<&&Value> = of_loader.iter().filter(is_it).collect();
-        let went = own.iter().find(|event| event["event"] == "went").unwrap_or_else(|| panic!("{name}: {own:?}"));
+        let went = own
+            .iter()
+            .find(|event| event["event"] == "went")
+            .unwrap_or_else(|| panic!("{name} by {loader}: {own:?} of {events:?}"));
         assert!(went["born_ns"].as_u64().unwrap() < went["gone_ns"].as_u64().unwrap());
         assert_eq!(went["image"]["size_bytes"], went["length_bytes"], "{went}");
         let file = own.iter().find_map(|event| event["file"].as_str()).unwrap();
@@ -489,7 +498,7 @@ fn our_recordings_keep_what_came_and_went() {
     let folder = folder();
     let (path, elf) = (file(&folder, "data"), file(&folder, "stub.elf"));
     let mut recorder = afterimage()
-        .args(["record", "-q", "-a", "-F", "99", "--handler", "none", "-o", word(&path), "--duration", "6"])
+        .args(["record", "-q", "-a", "-F", "99", "--handler", "none", "-o", word(&path)])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -499,6 +508,7 @@ fn our_recordings_keep_what_came_and_went() {
     }
     // The file is made when everything that listens is open.
     let loader = load_programs(&file(&folder, "other"));
+    interrupt(&recorder);
     let recorder = recorder.wait_with_output().unwrap();
     assert!(recorder.status.success(), "{}", stderr(&recorder));
     let texts = list(&["-i", word(&path)]);

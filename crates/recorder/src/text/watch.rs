@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -59,7 +60,7 @@ impl Watch {
         let wanted = AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT | AttrFlags::TEXT_POKE;
         let sideband = sideband::open(&kernel, &facts, &Target::Cpus(cpus), wanted, Rings { pages: PAGES })?;
         let layout = Layout::new(sideband.attr(), Endian::NATIVE);
-        texts.listen(layout.clone());
+        texts.listen(layout);
         for (tid, comm) in threads() {
             texts.comms.entry(tid).or_insert(comm);
         }
@@ -135,17 +136,28 @@ impl Watch {
 
     fn drain(&mut self) {
         let heads: Vec<u64> = self.sideband.opened.rings.iter().map(|ring| ring.head()).collect();
-        let mut repaired = Vec::new();
+        let mut bytes = Vec::new();
+        let mut records: Vec<(u64, Range<usize>)> = Vec::new();
         for (ring, until) in self.sideband.opened.rings.iter_mut().zip(heads) {
             let drained = ring.drain(until, &mut |record| {
-                repaired.clear();
-                append_repaired(record, &self.layout, &mut repaired);
-                self.texts.learn(&repaired);
+                let start = bytes.len();
+                append_repaired(record, &self.layout, &mut bytes);
+                let range = start..bytes.len();
+                records.push((time(bytes.get(range.clone()).unwrap_or_default()), range));
             });
             self.damaged += u64::from(drained.is_err());
         }
+        // A thread may get its name on one CPU and load a program on another.
+        records.sort_by_key(|(time, _)| *time);
+        records.into_iter().filter_map(|(_, range)| bytes.get(range)).for_each(|record| self.texts.learn(record));
         self.texts.pass();
     }
+}
+
+/// The time of a record of the sideband: behind it stand only the CPU and the identifier, 8 bytes each.
+fn time(record: &[u8]) -> u64 {
+    let from_end = record.len().checked_sub(24).and_then(|at| record.get(at..)?.first_chunk::<8>());
+    from_end.map_or(0, |time| u64::from_ne_bytes(*time))
 }
 
 /// The threads that are there, with their names. Those that end meanwhile are left out.
