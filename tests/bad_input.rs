@@ -16,8 +16,15 @@ use common::{file, folder, run, stderr, stdout, word};
 use made::{CODE, Made, event};
 
 /// Views of a recording; each has to stand any input.
-const VIEWS: [&[&str]; 5] =
-    [&["report"], &["report", "--json", "--children"], &["script"], &["export"], &["export", "--format", "svg"]];
+const VIEWS: [&[&str]; 7] = [
+    &["report"],
+    &["report", "--json", "--children"],
+    &["script"],
+    &["annotate"],
+    &["annotate", "--json", "--insns"],
+    &["export"],
+    &["export", "--format", "svg"],
+];
 
 fn views(path: &Path) -> Vec<Output> {
     VIEWS.iter().map(|view| run(&[view, &["-i", word(path)][..]].concat())).collect()

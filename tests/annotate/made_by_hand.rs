@@ -5,7 +5,7 @@ use std::path::Path;
 
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo, array};
 use afterimage_perf_data::texts::Loader;
-use afterimage_perf_data::{Endian, Features, ImageId, ImageUse, Private, TextDesc, journal};
+use afterimage_perf_data::{Endian, Features, FileReader, ImageId, ImageUse, Private, TextDesc, journal};
 
 use crate::common::{file, folder, run, stderr, word};
 use crate::listing::{annotate, bytes, lines, only, plain, samples};
@@ -406,4 +406,30 @@ fn an_unfinished_recording_is_annotated_from_its_journal() {
     assert_eq!(bytes(only(&shown)), code(0x700));
     let origin = &only(&shown)["code"];
     assert_eq!((&origin["way"], &origin["proven"]), (&"rcu-window".into(), &false.into()));
+}
+
+/// Infos, types, texts and images are anybody's bytes.
+#[test]
+fn damage_is_stood() {
+    let folder = folder();
+    for make in [recording, with_images] {
+        let (whole, damaged) = (file(&folder, "whole"), file(&folder, "damaged"));
+        make(&whole);
+        let bytes = std::fs::read(&whole).unwrap();
+        let records = {
+            let reader = FileReader::open(&bytes).unwrap();
+            usize::try_from(reader.data_offset() + reader.data_size()).unwrap()
+        };
+        // Behind the records stands what is looked into here.
+        let places = (0..48).map(|nth| records + (bytes.len() - records) * nth / 48);
+        for (at, flip) in places.flat_map(|at| [(at, 0xff), (at, 0x01)]) {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= flip;
+            std::fs::write(&damaged, &bytes).unwrap();
+            let output = run(&["annotate", "--json", "--insns", "-i", word(&damaged)]);
+            let says = stderr(&output);
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{at} {flip}: {:?} {says}", output.status);
+            assert!(!says.contains("panicked"), "{at} {flip}: {says}");
+        }
+    }
 }
