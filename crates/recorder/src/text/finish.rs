@@ -36,9 +36,12 @@ pub(crate) fn fold(journal: Private, sampled: &HashSet<u64>) -> Finished {
         }
     }
     if by_id.len() > MADE_UP {
+        let mut sampled: Vec<u64> = sampled.iter().copied().collect();
+        sampled.sort_unstable();
         let got_samples = |text: &&TextDesc| {
             let end = text.address.saturating_add(text.length.or(text.length_reported).unwrap_or(0).into());
-            sampled.iter().any(|addr| (text.address..end).contains(addr))
+            let first = sampled.get(sampled.partition_point(|addr| *addr < text.address));
+            first.is_some_and(|addr| *addr < end)
         };
         by_id.retain(|_, functions| functions.iter().any(got_samples));
     }

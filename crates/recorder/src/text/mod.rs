@@ -7,6 +7,7 @@ mod finish;
 mod kernel;
 mod living;
 mod program_info;
+mod rescan;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
@@ -23,6 +24,7 @@ pub(crate) use finish::{Finished, fold};
 pub use watch::Watch;
 
 use living::Living;
+use rescan::Rescan;
 
 /// Images that are remembered as written; a text that comes again and again is written once.
 const REMEMBERED: usize = 1 << 16;
@@ -52,6 +54,7 @@ pub(crate) struct Texts {
     /// Copies of texts whose record had not been read when they came.
     early: Vec<Captured>,
     living: Living,
+    rescan: Rescan,
     /// Whether the sideband told of text since the last pass.
     heard: bool,
     written: HashSet<ImageId>,
@@ -112,6 +115,7 @@ impl Texts {
             awaited: HashMap::new(),
             early: Vec::new(),
             living: Living::default(),
+            rescan: Rescan::default(),
             heard: false,
             written: HashSet::new(),
             news: News::default(),
@@ -180,6 +184,7 @@ impl Texts {
             Ok(Record::Lost(lost)) => {
                 self.records_lost += lost.lost;
                 self.live.timeline.lost(lost.id.time.unwrap_or(self.now));
+                self.rescan.lost();
             }
             Ok(Record::Comm(comm)) => drop(self.comms.insert(comm.tid, String::from_utf8_lossy(comm.comm).into())),
             Ok(Record::Fork(task)) => {
@@ -225,6 +230,7 @@ impl Texts {
         // No later than this one began: the last one had ended before it.
         self.pass_began = std::mem::replace(&mut self.pass_ended, monotonic());
         let mut pass = capturer.pass();
+        self.rescan.run(&mut self.live.timeline);
         self.living.confirm(&self.live.timeline).into_iter().for_each(|(text, read)| {
             self.image(text, &read.bytes, read.time, Way::Memory, read.proven);
         });
@@ -232,6 +238,7 @@ impl Texts {
         for captured in early {
             self.captured(captured, true);
         }
+        pass.texts.sort_by_key(|text| text.time);
         for captured in std::mem::take(&mut pass.texts) {
             self.captured(captured, false);
         }
