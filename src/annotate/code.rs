@@ -98,7 +98,7 @@ impl<'f> Sources<'f> {
     ) -> Result<Code, Vec<Tried>> {
         match thing.subject {
             Subject::Text(id) => match found.state.kernel().text(id) {
-                Some(text) => self.of_text(found, &text, at),
+                Some(text) => self.of_text(found, &text, thing, at),
                 None => Err(Vec::new()),
             },
             Subject::Kernel => self.of_kernel(found, resolver, thing, at),
@@ -106,9 +106,9 @@ impl<'f> Sources<'f> {
         }
     }
 
-    fn of_text(&mut self, found: &Things, text: &Text<'_>, at: Option<u64>) -> Result<Code, Vec<Tried>> {
+    fn of_text(&mut self, found: &Things, text: &Text<'_>, thing: &Thing, at: Option<u64>) -> Result<Code, Vec<Tried>> {
         let mut tried = Vec::new();
-        match self.imaged(found, text, at) {
+        match self.imaged(found, text, thing, at) {
             Ok(code) => return Ok(code),
             Err(why) => tried.push(Tried { way: "image", why }),
         }
@@ -127,7 +127,7 @@ impl<'f> Sources<'f> {
     }
 
     /// The image of a text at a time; without one, its reason.
-    fn imaged(&self, found: &Things, text: &Text<'_>, at: Option<u64>) -> Result<Code, String> {
+    fn imaged(&self, found: &Things, text: &Text<'_>, thing: &Thing, at: Option<u64>) -> Result<Code, String> {
         let time = at.or(text.gone.map(|gone| gone.saturating_sub(1))).unwrap_or(u64::MAX);
         let image = text.images.iter().rev().find(|image| image.at <= time).or(text.images.first());
         let Some(image) = image else {
@@ -139,11 +139,13 @@ impl<'f> Sources<'f> {
             return Err(why);
         };
         let len = match text.length {
+            // A function within a module ends where its symbol does.
+            _ if matches!(text.kind, TextKind::Module | TextKind::ModuleInit) => thing.len.unwrap_or(NO_END),
             Some(len) => u64::from(len),
             None => self.images.get(image.id).map_or(u64::from(text.len), |bytes| bytes.len() as u64),
         };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let bytes = match found.state.kernel().bytes(&self.images, text.addr, len, time) {
+        let bytes = match found.state.kernel().bytes(&self.images, thing.start, len, time) {
             Ok(bytes) => bytes,
             // Some of it is better than none.
             Err(missing) if !missing.got.is_empty() => missing.got,
@@ -169,7 +171,7 @@ impl<'f> Sources<'f> {
         let timeline = found.state.kernel();
         let text = timeline.texts().map(|(_, text)| text).find(|text| !text.kind.is_bpf() && text.addr == thing.start);
         match text {
-            Some(text) => match self.imaged(found, &text, at) {
+            Some(text) => match self.imaged(found, &text, thing, at) {
                 Ok(code) => return Ok(code),
                 Err(why) => tried.push(Tried { way: "image", why }),
             },

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use afterimage_kernel_text::{Text, TextKind};
 use afterimage_perf_data::Endian;
 use afterimage_profile::{FrameKind, Loc, Place, Resolver, Subject, Thing, Things, Weight};
 use afterimage_symbols::Machine;
@@ -264,9 +265,11 @@ pub(super) fn symbol_at(
             // What was there at the same time as the thing: an address that is free again names nothing.
             let lived = text_of(found, thing).map(|text| text.gone.map_or(u64::MAX, |gone| gone.saturating_sub(1)));
             let time = at.or(lived).unwrap_or(u64::MAX);
-            if let Some(hit) = timeline.lookup(target, time) {
-                let name = timeline.text(hit.text)?.name;
-                return Some((name.into(), hit.offset));
+            let hit = timeline.lookup(target, time).and_then(|hit| Some((hit.offset, timeline.text(hit.text)?)));
+            // Functions of modules have names of their own.
+            let is_module = |text: &Text<'_>| matches!(text.kind, TextKind::Module | TextKind::ModuleInit);
+            if let Some((offset, text)) = hit.filter(|(_, text)| !is_module(text)) {
+                return Some((text.name.into(), offset));
             }
             let frame = resolver.frame(&found.state, Loc { place: Place::Kernel, addr: target });
             frame.symbol.as_ref().ok().map(|name| (name.clone(), frame.offset))

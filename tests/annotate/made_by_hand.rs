@@ -408,6 +408,41 @@ fn an_unfinished_recording_is_annotated_from_its_journal() {
     assert_eq!((&origin["way"], &origin["proven"]), (&"rcu-window".into(), &false.into()));
 }
 
+/// A module is one text of many functions: each is annotated alone where its name is known, else all as one.
+#[test]
+fn functions_of_a_module_stand_apart() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    for named in [true, false] {
+        let mut made = Made::at(&path, vec![event("cpu-clock", 11, false)]);
+        let mut private = Private::default();
+        made.kernel_sample(0, 42, 1000, PLACE + 1);
+        made.kernel_sample(0, 42, 1000, PLACE + 10 + 6);
+        made.kernel_sample(0, 42, 1000, PLACE + 10 + 6);
+        let mut module = desc(1, "module", "of_the_test", PLACE, 20, (0, None));
+        module.images = vec![image(&mut private, &[code(0x100), code(0x200)].concat(), 1, "memory")];
+        private.texts = vec![module];
+        if named {
+            let (first, second, end) = (PLACE, PLACE + 10, PLACE + 20);
+            let symbols = [(first, 't', "one"), (second, 't', "two"), (end, 'r', "end")];
+            let lines = symbols.map(|(at, kind, name)| format!("{at:016x} {kind} {name}\t[of_the_test]\n"));
+            private.kernel_symbols = lines.concat().into_bytes();
+        }
+        made.finish_with(&Features { arch: Some("x86_64".into()), ..Features::default() }, Some(&private));
+        let shown = annotate(&path, &[]);
+        let found: Vec<_> = shown["symbols"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|symbol| (symbol["name"].as_str().unwrap().to_owned(), bytes(symbol), samples(symbol)))
+            .collect();
+        let two = || ("two".to_owned(), code(0x200), vec![0, 0, 2, 0, 0]);
+        let one = || ("one".to_owned(), code(0x100), vec![0, 1, 0, 0, 0]);
+        let all = ("of_the_test".to_owned(), [code(0x100), code(0x200)].concat(), vec![0, 1, 0, 0, 0, 0, 0, 2, 0, 0]);
+        assert_eq!(found, if named { vec![two(), one()] } else { vec![all] });
+    }
+}
+
 /// Infos, types, texts and images are anybody's bytes.
 #[test]
 fn damage_is_stood() {

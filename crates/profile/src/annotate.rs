@@ -97,11 +97,17 @@ impl Things {
         let added: Vec<(TextId, u64)> = others.map(|(id, text)| (id, text.addr)).collect();
         for (id, addr) in added {
             let loc = Loc { place: Place::Text(id), addr };
+            // Of a module the whole text, whatever function is at its start.
             let frame = resolver.frame(&self.state, loc).clone();
-            if let Ok(name) = &frame.symbol {
-                let thing = thing(&self.state, resolver, name.clone(), Subject::Text(id), &frame, loc);
-                self.things.push(thing);
-            }
+            let Some(thing) = thing(&self.state, resolver, &frame, loc) else { continue };
+            let text = self.state.kernel().text(id);
+            let whole = text.filter(|text| is_function_in(text, &frame)).map(|text| Thing {
+                name: text.name.into(),
+                len: Some(text.len.into()),
+                start: text.addr,
+                ..thing.clone()
+            });
+            self.things.push(whole.unwrap_or(thing));
         }
     }
 }
@@ -145,6 +151,8 @@ impl<'f> Sink<'f> for Spots {
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Text(TextId),
+    /// A function within a text: one of a module.
+    Within(TextId, SymId),
     /// A symbol of an object; without a build ID, of the very one that was mapped.
     Symbol(SymId, Arc<Dso>, Option<ObjectId>),
 }
@@ -158,33 +166,69 @@ struct Gathered {
 impl Gathered {
     fn add(&mut self, state: &State, resolver: &mut Resolver, event: usize, loc: Loc, weight: Weight) {
         let frame = resolver.frame(state, loc).clone();
-        let Ok(name) = &frame.symbol else { return };
-        let subject = match loc.place {
-            Place::Text(id) => Subject::Text(id),
-            Place::Kernel => Subject::Kernel,
-            Place::Object(id) => Subject::Object(id),
+        let (key, offset) = match loc.place {
+            Place::Text(id) => match state.kernel().text(id) {
+                Some(text) if is_function_in(&text, &frame) => (Key::Within(id, frame.sym), frame.offset),
+                Some(text) => (Key::Text(id), loc.addr.wrapping_sub(text.addr)),
+                None => return,
+            },
+            _ if frame.symbol.is_err() => return,
+            Place::Object(id) if frame.dso.build_id.is_none() => {
+                (Key::Symbol(frame.sym, frame.dso.clone(), Some(id)), frame.offset)
+            }
+            Place::Kernel | Place::Object(_) => (Key::Symbol(frame.sym, frame.dso.clone(), None), frame.offset),
             Place::Unmapped | Place::Elsewhere(_) => return,
         };
-        let key = match subject {
-            Subject::Text(id) => Key::Text(id),
-            Subject::Object(id) if frame.dso.build_id.is_none() => Key::Symbol(frame.sym, frame.dso.clone(), Some(id)),
-            _ => Key::Symbol(frame.sym, frame.dso.clone(), None),
+        let at = match self.by_key.get(&key) {
+            Some(at) => *at,
+            None => {
+                let Some(thing) = thing(state, resolver, &frame, loc) else { return };
+                self.all.push(thing);
+                self.by_key.insert(key, self.all.len() - 1);
+                self.all.len() - 1
+            }
         };
-        let at = *self.by_key.entry(key).or_insert(self.all.len());
-        if at == self.all.len() {
-            self.all.push(thing(state, resolver, name.clone(), subject, &frame, loc));
-        }
         if let Some(thing) = self.all.get_mut(at) {
             let hits = thing.hits.entry(event).or_default();
             hits.total.add(weight);
-            hits.by_offset.entry(frame.offset).or_default().add(weight);
+            hits.by_offset.entry(offset).or_default().add(weight);
         }
     }
 }
 
-fn thing(state: &State, resolver: &mut Resolver, name: Arc<str>, subject: Subject, frame: &Frame, loc: Loc) -> Thing {
-    let extent = resolver.extent(state, loc);
+/// Whether a frame names a function that is part of a text, not the text itself: a module holds many.
+fn is_function_in(text: &Text<'_>, frame: &Frame) -> bool {
+    matches!(text.kind, TextKind::Module | TextKind::ModuleInit) && frame.symbol.is_ok()
+}
+
+/// The thing at a place.
+fn thing(state: &State, resolver: &mut Resolver, frame: &Frame, loc: Loc) -> Option<Thing> {
+    let extent = match loc.place {
+        Place::Text(id) => {
+            let text = state.kernel().text(id)?;
+            if is_function_in(&text, frame) {
+                let end = text.addr.saturating_add(text.length.unwrap_or(text.len).into());
+                let start = loc.addr.wrapping_sub(frame.offset);
+                let own = resolver.extent(state, Loc { place: Place::Kernel, addr: loc.addr });
+                Some(start..own.map_or(end, |own| own.end.min(end)))
+            } else {
+                resolver.extent(state, loc)
+            }
+        }
+        _ => resolver.extent(state, loc),
+    };
+    let subject = match loc.place {
+        Place::Text(id) => Subject::Text(id),
+        Place::Kernel => Subject::Kernel,
+        Place::Object(id) => Subject::Object(id),
+        Place::Unmapped | Place::Elsewhere(_) => return None,
+    };
+    let name = match (&frame.symbol, subject) {
+        (Ok(name), _) => name.clone(),
+        (Err(_), Subject::Text(id)) => state.kernel().text(id)?.name.into(),
+        (Err(_), _) => return None,
+    };
     let start = extent.as_ref().map_or(frame.addr.wrapping_sub(frame.offset), |extent| extent.start);
     let len = extent.map(|extent| extent.end.saturating_sub(extent.start));
-    Thing { name, subject, kind: frame.kind, dso: frame.dso.clone(), start, len, hits: BTreeMap::new() }
+    Some(Thing { name, subject, kind: frame.kind, dso: frame.dso.clone(), start, len, hits: BTreeMap::new() })
 }
