@@ -62,8 +62,9 @@ impl Live {
         self.passes.rotate_right(1);
         let [first, ..] = &mut self.passes;
         *first = time;
+        let [.., oldest] = self.passes;
+        timeline.forget_losses(oldest);
         if timeline.pokes.len() > 2 * self.pokes + 1024 {
-            let [.., oldest] = self.passes;
             timeline.forget(oldest);
             self.pokes = timeline.pokes.len();
         }

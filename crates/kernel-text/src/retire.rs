@@ -34,9 +34,14 @@ impl Timeline {
         Some(desc)
     }
 
-    /// Forgets changes, losses and scans before a time, but for the last scan.
+    /// Forgets changes before a time, and losses and scans but for the last of each.
     pub(crate) fn forget(&mut self, before: u64) {
         self.pokes.forget(before);
+        self.forget_losses(before);
+    }
+
+    /// Forgets losses and scans before a time, but for the last of each.
+    pub(crate) fn forget_losses(&mut self, before: u64) {
         let scans = self.scans.partition_point(|scan| *scan < before);
         self.scans.drain(..scans.saturating_sub(1));
         let losses = self.losses.partition_point(|loss| *loss < before);

@@ -82,6 +82,9 @@ fn a_storm_leaves_nothing_behind() {
             }
         }
         live.timeline.poke(time, addr, &[1], &[2]);
+        if i % 100 == 7 {
+            live.timeline.lost(time + 6);
+        }
         if i % 50 == 49 {
             let passed = live.pass(time);
             told += passed.changed.len();
@@ -94,6 +97,7 @@ fn a_storm_leaves_nothing_behind() {
     assert!(told >= 60_000, "{told}");
     // One may live at each of 300 starts, and 50 come in each of four passes.
     assert!(most <= 300 + 4 * 50, "{most} texts at a time");
+    assert!(live.timeline.texts().any(|(_, text)| text.uncertain), "what lived when records were lost is in doubt");
     let (early, late) = (held[100..200].iter().max().unwrap(), held[held.len() - 100..].iter().max().unwrap());
     assert!(late <= &(early * 3 / 2), "{early} bytes early on, {late} at the end");
 }
