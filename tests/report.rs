@@ -249,3 +249,45 @@ fn the_top_ten_are_perfs() {
         assert!(our.is_some_and(|our| (our - share).abs() < 0.02), "{name}: {share} and {our:?}");
     }
 }
+
+/// Two lines that take time, in a file of their own.
+const LINES: &str = "volatile int sum;
+static __attribute__((noinline)) void hot(int n) {
+    for (int i = 0; i < n; i++)
+        sum += i;
+}
+int main(void) {
+    for (int i = 0; i < 40; i++)
+        hot(1000000);
+    return 0;
+}
+";
+
+#[test]
+fn lines_of_user_code_are_perfs() {
+    if !has("lines_of_user_code_are_perfs", &[Need::Root, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let folder = folder();
+    let (path, source, program) = (file(&folder, "data"), file(&folder, "lines.c"), file(&folder, "lines"));
+    std::fs::write(&source, LINES).unwrap();
+    let mut cc = std::process::Command::new("cc");
+    assert!(cc.args(["-g", "-O1", "-o"]).arg(&program).arg(&source).status().unwrap().success());
+    perf_record(&path, &["-e", "cpu-clock:u", "-F", "499"], &[word(&program)]);
+    let own = |lines: Vec<String>| -> Vec<String> {
+        let words = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut own: Vec<String> = lines.into_iter().map(words).filter(|line| line.contains("lines.c:")).collect();
+        own.sort();
+        own
+    };
+    let options = ["-i", word(&path), "--sort", "srcline,sym"];
+    let ours = own(body(&text(&[&["report"], &options[..]].concat())));
+    let theirs = own(body(&perf(&[&["report", "--stdio", "--no-children", "--no-inline"], &options[..]].concat())));
+    assert!(ours.iter().any(|row| row.ends_with("lines.c:4 [.] hot")), "{ours:?}");
+    assert_eq!(ours, theirs);
+    let options = ["-i", word(&path), "-F", "ip,sym,srcline"];
+    let lines = |script: String| script.lines().filter(|line| line.contains("lines.c:")).map(str::to_owned).collect();
+    let ours: Vec<String> = lines(text(&[&["script"], &options[..]].concat()));
+    let theirs: Vec<String> = lines(perf(&[&["script", "--no-inline"], &options[..]].concat()));
+    assert_eq!(ours, theirs);
+}

@@ -50,9 +50,8 @@ pub(super) fn no_code(known: &Known<'_>, reason: &str) -> anyhow::Error {
 fn object(texts: &mut Texts<'_>, index: usize, code: &Code<'_>, reader: &FileReader<'_>) -> anyhow::Result<Vec<u8>> {
     let lines = texts.lines(index);
     let text = &texts.all[index].text;
-    let named = called(text);
     let object = Object {
-        name: text.name.as_deref().unwrap_or(&named),
+        name: text.name.as_deref().unwrap_or(&text.kind),
         address: text.address,
         code: code.bytes,
         lines: &lines,

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use afterimage_perf_data::{Endian, TextDesc};
 use anyhow::Context;
 
-use super::called;
 use super::dwarf::Line;
 use super::elf::Object;
 
@@ -41,9 +40,8 @@ impl Folder {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn keep(&self, text: &TextDesc, code: &[u8], lines: &[Line]) -> anyhow::Result<PathBuf> {
-        let named = called(text);
         let object = Object {
-            name: text.name.as_deref().unwrap_or(&named),
+            name: text.name.as_deref().unwrap_or(&text.kind),
             address: text.address,
             code,
             lines,

@@ -34,12 +34,13 @@ pub(crate) fn run(args: &TextArgs, say: &Say) -> anyhow::Result<Exit> {
     }
 }
 
-/// What a text is called: its symbol, and the id of the program where it has one.
+/// What a text is called: its symbol, and the id of the program where it has one; without a symbol, its address. Options
+/// that take a text take this.
 pub(crate) fn called(text: &TextDesc) -> String {
-    let name = text.name.as_deref().unwrap_or("(no name)");
+    let name = text.name.clone().unwrap_or_else(|| format!("@{:#x}", text.address));
     match text.id {
         Some(id) => format!("{name}@{id}"),
-        None => name.to_owned(),
+        None => name,
     }
 }
 

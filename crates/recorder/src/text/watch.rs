@@ -21,8 +21,8 @@ use super::{News, Texts};
 use crate::session::may_use_bpf;
 use crate::{RecordError, TextOptions};
 
-/// Data pages of each sideband ring: 256 KiB hold some thousand records.
-const PAGES: usize = 64;
+/// Data pages of each sideband ring: 1 MiB holds what a thousand programs a second send, for some seconds.
+const PAGES: usize = 256;
 /// The rings wake at every fork of the machine; a pass is made no more often than this.
 const SPACING: Duration = Duration::from_millis(50);
 /// What is being freed makes no record when it is gone, so a pass is made at least this often.
