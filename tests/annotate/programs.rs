@@ -46,6 +46,15 @@ impl Recording {
     }
 }
 
+/// A test that fails leaves no recorder behind: it would be in the way of every other one.
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // After a stop it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Waits until something is so; the limit is only there so that a fault does not hang.
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
