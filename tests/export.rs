@@ -61,10 +61,16 @@ fn an_empty_recording_leaves_no_stacks() {
     }
 }
 
-/// perf and we name some entries of the PLT and of memory otherwise; stacks with such frames are left out on both sides.
+/// Stacks and how much each weighs. perf and we name entries of the PLT, memory, and the call out of the loader's first
+/// function otherwise; stacks with such frames are one, which has to weigh the same.
 fn comparable(folded: &str) -> BTreeMap<String, u64> {
-    let lines = folded.lines().filter(|line| !line.contains("plt") && !line.contains('['));
-    lines.map(|line| line.rsplit_once(' ').map(|(stack, n)| (stack.to_owned(), n.parse().unwrap())).unwrap()).collect()
+    let mut stacks = BTreeMap::new();
+    for (stack, weight) in folded.lines().map(|line| line.rsplit_once(' ').unwrap()) {
+        let otherwise = ["plt", "[", ";_dl_start"].iter().any(|part| stack.contains(part));
+        *stacks.entry(if otherwise { "named otherwise".into() } else { stack.to_owned() }).or_default() +=
+            weight.parse::<u64>().unwrap();
+    }
+    stacks
 }
 
 #[test]

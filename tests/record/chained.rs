@@ -68,7 +68,7 @@ fn every_sample_is_in_both_outputs() {
     let samples = of_event.values().flatten().count() as u64;
     println!("{samples} samples in both outputs, {unmatched} unmatched");
     assert_eq!(unmatched, 0);
-    assert!(samples > 1000 && Some(samples) == sum.handled, "{samples}: {sum:?}");
+    assert!(samples > 200 && Some(samples) == sum.handled, "{samples}: {sum:?}");
 }
 
 #[test]

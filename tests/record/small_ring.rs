@@ -9,14 +9,12 @@ use afterimage_testkit::{Need, has, workload};
 use rustix::process::Signal;
 
 use crate::common::{file, folder, stderr, text, word};
-use crate::helper::{alone, event, number, report, signal, start, tally, until};
+use crate::helper::{alone, event, number, report, signal, start, tally, until_covered};
 
 /// Records while the recorder is stopped for half a second, so that a ring of one page has to overflow.
 fn stopped_meanwhile(path: &Path, words: &[&str]) -> Tally {
     let recorder = start(path, words);
-    // The file is there before sampling begins, the journal grows with every pass.
-    let journal = path.with_extension("data.journal");
-    until("the first passes", || std::fs::metadata(&journal).is_ok_and(|m| m.len() > 4000));
+    until_covered(path, 1);
     signal(&recorder, Signal::STOP);
     std::thread::sleep(Duration::from_millis(500));
     signal(&recorder, Signal::CONT);
@@ -37,7 +35,8 @@ fn a_ring_of_one_page_counts_what_it_loses() {
     }
     let _turn = alone();
     let folder = folder();
-    let mut busy = Command::new(workload::build().split).arg("60").stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut busy =
+        Command::new(workload::build().split).arg("600").stdout(std::process::Stdio::null()).spawn().unwrap();
     let pid = busy.id().to_string();
     let targets: [&[&str]; 2] = [&["-a"], &["-p", &pid]];
     for (turn, target) in targets.into_iter().enumerate() {
@@ -71,8 +70,7 @@ fn without_a_program_losses_are_the_kernel_s_own_count() {
     let folder = folder();
     let path = file(&folder, "a.data");
     let recorder = start(&path, &["-a", "-m", "1", "-e", "sched:sched_switch", "-c", "1"]);
-    let journal = path.with_extension("data.journal");
-    until("the first passes", || std::fs::metadata(&journal).is_ok_and(|m| m.len() > 2000));
+    until_covered(&path, 1);
     signal(&recorder, Signal::STOP);
     for _ in 0..200 {
         assert!(Command::new("true").status().unwrap().success());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Keeps CPUs for itself while it is being loaded, so that loading it never ends: for tests that want to see a lock-up
- * reported. how=lockup: one CPU, without preemption. how=stall: one CPU, with interrupts off. how=stuck: all CPUs,
- * with interrupts off.
+ * Breaks something while it is being loaded, so that loading it never ends: for tests that want to see that reported.
+ * how=lockup: keeps one CPU, without preemption. how=stall: keeps one CPU, with interrupts off. how=stuck: keeps all
+ * CPUs, with interrupts off. how=hung: sleeps, and nobody wakes it. how=oops: writes to where nothing is.
  */
 #include <linux/cpu.h>
 #include <linux/delay.h>
@@ -20,7 +20,7 @@
 
 static char *how = "";
 module_param(how, charp, 0);
-MODULE_PARM_DESC(how, "lockup, stall or stuck");
+MODULE_PARM_DESC(how, "lockup, stall, stuck, hung or oops");
 
 static void keep_this_cpu(void)
 {
@@ -68,6 +68,17 @@ static int stall(void)
 	return 0;
 }
 
+static void hang(void)
+{
+	for (;;) {
+		set_current_state(TASK_UNINTERRUPTIBLE);
+		schedule();
+	}
+}
+
+/* Not known to be NULL while it is compiled. */
+static int *nowhere;
+
 static int __init lockup_init(void)
 {
 	if (!strcmp(how, "lockup")) {
@@ -77,6 +88,10 @@ static int __init lockup_init(void)
 		return stall();
 	} else if (!strcmp(how, "stuck")) {
 		stop_machine(keep_with_interrupts_off, NULL, cpu_online_mask);
+	} else if (!strcmp(how, "hung")) {
+		hang();
+	} else if (!strcmp(how, "oops")) {
+		WRITE_ONCE(*READ_ONCE(nowhere), 1);
 	}
 	return -EINVAL;
 }

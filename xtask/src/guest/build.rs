@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 /// Static linking needs the target named, so that build scripts are left as they are.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PROFILE: &str = "guest";
+/// Static, and with frame pointers: what runs in guests is sampled there, and stacks are walked by them.
+const RUSTFLAGS: &str = "-C target-feature=+crt-static -C force-frame-pointers=yes";
 
 /// Programs and tests, where cargo put them.
 #[derive(Clone, Debug)]
@@ -53,7 +55,7 @@ pub(crate) fn build(members: &[Member], folder: &Path) -> Result<Built> {
 
 fn cargo(folder: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    command.current_dir(crate::root()).env("RUSTFLAGS", "-C target-feature=+crt-static");
+    command.current_dir(crate::root()).env("RUSTFLAGS", RUSTFLAGS);
     command.env_remove("CARGO_ENCODED_RUSTFLAGS").env("CARGO_TARGET_DIR", folder);
     command
 }

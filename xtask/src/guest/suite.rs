@@ -26,6 +26,9 @@ pub(crate) const SUITE: &[Member] = &[
     tests("guest", "xtask/guest", "loads"),
     tests("guest", "xtask/guest", "texts"),
     tests("afterimage", "", "cli"),
+    tests("afterimage", "", "report"),
+    tests("afterimage", "", "export"),
+    tests("afterimage", "", "bad_input"),
     tests("afterimage", "", "record"),
 ];
 

@@ -1,6 +1,6 @@
 //! Static keys, busy processes, and how a refusal is told.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use afterimage_testkit::{Need, guest, has};
 
@@ -41,6 +41,34 @@ fn busy_processes_tell_what_they_used() {
         assert!(all >= 300_000_000, "{object}");
         assert!(used("busy_sixty") > used("busy_thirty") && used("busy_thirty") > used("busy_ten"), "{object}");
     }
+}
+
+/// What is built for guests keeps frame pointers: twenty levels of recursion stand on the stack, one by one.
+#[test]
+fn stacks_of_busy_processes_are_whole() {
+    if !has("stacks_of_busy_processes_are_whole", &[Need::Guest, Need::Root]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    let afterimage = |words: &[&str]| {
+        let output = Command::new("afterimage").args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let path = path.to_str().unwrap();
+    let load = [env!("CARGO_BIN_EXE_load"), "busy", "--seconds", "2"];
+    afterimage(&[&["record", "-g", "-F", "499", "-o", path, "--"], &load[..]].concat());
+    let script = afterimage(&["script", "-i", path, "-F", "ip,sym"]);
+    let stacks: Vec<&str> = script.split("\n\n").filter(|stack| stack.contains(" busy_ten\n")).collect();
+    // A sample in the first instructions of a function, or in code without frame pointers, skips a caller.
+    let whole = stacks.iter().filter(|stack| {
+        let levels = stack.lines().filter(|line| line.ends_with(" busy_level")).count();
+        levels == 20 && stack.contains("busy::run\n") && stack.contains(" main\n")
+    });
+    let whole = whole.count();
+    println!("{whole} of {} stacks of busy_ten are whole", stacks.len());
+    assert!(stacks.len() >= 30 && whole * 10 >= stacks.len() * 9, "{whole} of {}: {:?}", stacks.len(), stacks.first());
 }
 
 #[test]
