@@ -28,7 +28,6 @@ pub(crate) const SUITE: &[Member] = &[
     tests("afterimage", "", "cli"),
     tests("afterimage", "", "report"),
     tests("afterimage", "", "export"),
-    tests("afterimage", "", "bad_input"),
     tests("afterimage", "", "record"),
 ];
 
