@@ -99,12 +99,14 @@ impl<'a> Body<'a> for Mmap2<'a> {
 impl FileId {
     fn decode(c: &mut Cursor<'_>, misc: u16) -> Result<Self> {
         const W: &str = "file of an MMAP2 record";
-        if misc & misc::MMAP_BUILD_ID == 0 {
-            return Ok(Self::Inode { maj: c.u32(W)?, min: c.u32(W)?, ino: c.u64(W)?, generation: c.u64(W)? });
+        if misc & misc::MMAP_BUILD_ID != 0 {
+            let mut ahead = c.clone();
+            if let Some(build_id) = build_id(ahead.bytes::<4>(W)?, &ahead.bytes::<20>(W)?) {
+                *c = ahead;
+                return Ok(Self::BuildId(build_id));
+            }
         }
-        let [size, ..] = c.bytes::<4>(W)?;
-        let bytes = c.bytes::<20>(W)?;
-        Ok(Self::BuildId(BuildId::new(&bytes[..usize::from(size).min(BuildId::MAX)])))
+        Ok(Self::Inode { maj: c.u32(W)?, min: c.u32(W)?, ino: c.u64(W)?, generation: c.u64(W)? })
     }
 
     fn encode(&self, o: &mut Out<'_>) {
@@ -119,6 +121,51 @@ impl FileId {
                 o.bytes(&[id.as_bytes().len() as u8, 0, 0, 0]);
                 o.bytes(&id.field());
             }
+        }
+    }
+}
+
+/// The build ID, if it is one: the bit alone does not tell. Where two recorders listen and one of them wants build IDs, the
+/// kernel leaves the bit set in the records of the other (`perf_event_mmap_output`, seen on Linux 6.18), which have device
+/// and inode there. A build ID has zeros in the reserved bytes and behind its end.
+fn build_id([size, reserved @ ..]: [u8; 4], bytes: &[u8; BuildId::MAX]) -> Option<BuildId> {
+    let (id, rest) = bytes.split_at_checked(usize::from(size))?;
+    (reserved == [0; 3] && rest.iter().all(|byte| *byte == 0)).then(|| BuildId::new(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Endian;
+
+    use super::*;
+
+    fn decoded(bytes: &[u8; 24]) -> FileId {
+        FileId::decode(&mut Cursor::new(bytes, 0, Endian::Little), misc::MMAP_BUILD_ID).unwrap()
+    }
+
+    fn of_inode(maj: u32, min: u32, ino: u64) -> FileId {
+        let mut bytes = Vec::new();
+        let inode = FileId::Inode { maj, min, ino, generation: 7 };
+        inode.encode(&mut Out { buf: &mut bytes, endian: Endian::Little });
+        assert_eq!(decoded(bytes.as_slice().try_into().unwrap()), inode);
+        inode
+    }
+
+    #[test]
+    fn the_bit_of_another_listener_makes_no_build_id() {
+        // A disk of virtio, one of SCSI, and a file system without a device.
+        of_inode(254, 0, 1_234_567);
+        of_inode(8, 1, 1_234_567);
+        of_inode(0, 45, 12);
+    }
+
+    #[test]
+    fn build_ids_of_every_length() {
+        for size in [0, 8, 16, 20] {
+            let mut bytes = [0; 24];
+            bytes[0] = size;
+            bytes[4..4 + usize::from(size)].fill(0xab);
+            assert_eq!(decoded(&bytes), FileId::BuildId(BuildId::new(&[0xab; 20][..size.into()])));
         }
     }
 }
