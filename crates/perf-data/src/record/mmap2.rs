@@ -100,7 +100,7 @@ impl FileId {
     fn decode(c: &mut Cursor<'_>, misc: u16) -> Result<Self> {
         const W: &str = "file of an MMAP2 record";
         if misc & misc::MMAP_BUILD_ID != 0 {
-            let mut ahead = c.clone();
+            let mut ahead = *c;
             if let Some(build_id) = build_id(ahead.bytes::<4>(W)?, &ahead.bytes::<20>(W)?) {
                 *c = ahead;
                 return Ok(Self::BuildId(build_id));
