@@ -16,12 +16,21 @@ fn trampolines_are_copied_as_they_go() {
     let texts = kept.texts();
     let (whole, _, all) = share(&texts, "load_fentry", 4);
     assert_eq!((whole, all), (12, 12));
+    let mut freed = 0;
     for object in &kept.objects {
         let name = object["trampoline"]["name"].as_str().unwrap();
         let gone: Vec<_> = texts.of_kind("trampoline").filter(|text| text.name.as_deref() == Some(name)).collect();
         println!("{gone:?}");
-        let text = gone.iter().find(|text| text.gone_ns.is_some()).expect("it went");
-        let bytes = texts.bytes(text, true).next().expect("a proven copy");
+        // Tasks have to leave a trampoline before it is freed, which may take longer than the recording: then it was read
+        // where it stood.
+        let Some(text) = gone.iter().find(|text| text.gone_ns.is_some()) else {
+            assert!(gone.iter().all(|text| text.images.iter().any(|image| image.way == "memory" && image.proven)));
+            continue;
+        };
+        freed += 1;
+        let image =
+            text.images.iter().find(|image| image.way == "free-time" && image.proven).expect("a copy at its free");
+        let bytes = &texts.images[&image.image];
         // Its true length, not the page that the kernel reports; 6.1 knows no better, so it ends where the fill begins.
         let length = text.length.unwrap() as usize;
         assert_eq!(text.length_reported, Some(4096));
@@ -32,6 +41,7 @@ fn trampolines_are_copied_as_they_go() {
         let begins: [&[u8]; 3] = [&[0xf3, 0x0f, 0x1e, 0xfa], &[0x0f, 0x1f, 0x44], &[0x55]];
         assert!(begins.iter().any(|begin| bytes.starts_with(begin)), "{:x?}", &bytes[..16]);
     }
+    assert!(freed >= 2, "{freed} trampolines of 4 went");
 }
 
 #[test]
