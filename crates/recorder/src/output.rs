@@ -200,7 +200,8 @@ impl FileOutput {
         parts
     }
 
-    /// The journal first: it may know of samples that the file lacks, never the other way round.
+    /// The tally first: the journal may know of samples that the file lacks, never the other way round. Texts come last,
+    /// so that a storm of them on a disk that is nearly full takes no sample's place.
     fn pass(&mut self, content: &PassContent<'_>) -> Result<(), RecordError> {
         if let Some(journal) = &mut self.journal {
             for (event, counts) in content.true_counts {
@@ -208,7 +209,6 @@ impl FileOutput {
             }
             journal.tally(content.tally).map_err(|e| written(&self.path, e))?;
         }
-        self.news(content.news)?;
         let writer = &mut self.writer;
         let all =
             writer.write(content.records).and_then(|()| writer.finished_round()).and_then(|()| writer.checkpoint());
@@ -217,7 +217,8 @@ impl FileOutput {
             // The first error is the one to tell.
             let _ = writer.checkpoint();
         }
-        all.map_err(|e| written(&self.path, e))
+        all.map_err(|e| written(&self.path, e))?;
+        self.news(content.news)
     }
 
     fn news(&mut self, news: &News) -> Result<(), RecordError> {
