@@ -44,7 +44,8 @@ fn programs_by_id_have_the_kernel_s_symbols() {
     if !has("programs_by_id_have_the_kernel_s_symbols", &NEEDS) {
         return;
     }
-    let mut load = command("bpf --life hot --count 1 --first 90210 --seconds 600").stdout(Stdio::null()).spawn().unwrap();
+    let mut load =
+        command("bpf --life hot --count 1 --first 90210 --seconds 600").stdout(Stdio::null()).spawn().unwrap();
     let ours = loop {
         assert!(load.try_wait().unwrap().is_none(), "the load has ended");
         let is_ours = |program: &Program| program.functions.iter().any(|f| f.name.contains("_load_bpf_90210_"));
