@@ -126,7 +126,9 @@ fn text_of_a_guest_is_annotated_here() {
 /// Annotates one text; whether its code was there.
 fn annotated(path: &Path, text: &TextDesc) -> bool {
     let name = text.name.as_deref().unwrap();
-    let at = text.born_ns.unwrap_or_else(|| text.gone_ns.map_or(0, |gone| gone - 1));
+    // In a page that stays, slots come while it is recorded: all of it is known when it was copied.
+    let copied = text.images.last().map(|image| image.at_ns).filter(|_| text.gone_ns.is_none());
+    let at = copied.or(text.born_ns).unwrap_or_else(|| text.gone_ns.map_or(0, |gone| gone - 1));
     let output = Command::new(env!("CARGO_BIN_EXE_afterimage"))
         .args(["annotate", "--json", "-s", &format!("{name}@{:#x}", text.address), "--at", &format!("{at}ns"), "-i"])
         .arg(path)
