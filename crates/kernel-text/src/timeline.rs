@@ -19,6 +19,8 @@
 
 use std::collections::HashMap;
 
+use afterimage_perf_data::record::Ksymbol;
+
 use crate::change::Coming;
 use crate::poke::Pokes;
 use crate::rows::{NEVER, Rows};
@@ -49,6 +51,21 @@ pub struct KsymChange<'a> {
     pub origin: u32,
     /// Who loaded it: the task that a registration came from, where it is known.
     pub loader: Option<Loader<'a>>,
+}
+
+impl<'a> KsymChange<'a> {
+    /// What a record says; `loader` is who loads the text, where it is known.
+    pub fn of(symbol: &Ksymbol<'a>, loader: Option<Loader<'a>>) -> KsymChange<'a> {
+        KsymChange {
+            addr: symbol.addr,
+            len: symbol.len,
+            name: symbol.name,
+            ksym_type: symbol.kind,
+            unregister: symbol.unregister(),
+            origin: symbol.id.tid.unwrap_or(0),
+            loader,
+        }
+    }
 }
 
 /// A text that was seen otherwise than by a record: when it was freed or loaded, or by reading what is there.

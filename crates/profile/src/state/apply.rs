@@ -109,15 +109,7 @@ impl State {
         let tid = symbol.id.tid.filter(|tid| *tid != 0 && time != 0 && !symbol.unregister());
         let comm = tid.and_then(|tid| self.comm_of(tid)).cloned();
         let loader = symbol.id.pid.zip(comm.as_deref()).map(|(pid, comm)| Loader { pid, comm });
-        let change = KsymChange {
-            addr: symbol.addr,
-            len: symbol.len,
-            name: symbol.name,
-            ksym_type: symbol.kind,
-            unregister: symbol.unregister(),
-            origin: symbol.id.tid.unwrap_or(0),
-            loader,
-        };
+        let change = KsymChange::of(symbol, loader);
         self.timeline.apply(time, &change);
     }
 }

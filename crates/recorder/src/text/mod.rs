@@ -203,15 +203,7 @@ impl Texts {
         let origin = symbol.id.tid.unwrap_or(0);
         let (pid, comm) = (symbol.id.pid.unwrap_or(0), self.comms.get(&origin));
         let loader = comm.filter(|_| pid != 0).map(|comm| Loader { pid, comm });
-        let change = KsymChange {
-            addr: symbol.addr,
-            len: symbol.len,
-            name: symbol.name,
-            ksym_type: symbol.kind,
-            unregister: symbol.unregister(),
-            origin,
-            loader,
-        };
+        let change = KsymChange::of(symbol, loader);
         self.heard = true;
         let Some(text) = self.live.timeline.apply(time, &change) else { return };
         let kind = TextKind::of(symbol.kind, symbol.name);
