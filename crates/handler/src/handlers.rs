@@ -1,19 +1,17 @@
 //! Handlers at work: attached to events, swapped, read.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::addr_of_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::load::{Dimensions, Loaded, load};
+use crate::program::{HandlerId, Program, Shared};
 use crate::skeleton::builtins::types::ai_counters;
+use crate::slots::{PAIRS, Pair, update};
 use crate::table::{CountEntry, DrainStats};
 use crate::{Builtin, Error, ErrorKind, Mechanism, Options, Result};
-
-/// Pairs of slots, used in turn (AI_PAIRS).
-const PAIRS: u32 = 64;
-/// The generation that sampling begins with.
-const FIRST_GENERATION: u32 = 1;
 
 /// What became of the samples of one event on one CPU, since the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,8 +46,11 @@ pub struct Handlers {
     loaded: Loaded,
     mechanism: Mechanism,
     note: Option<String>,
-    current: Builtin,
-    generation: u32,
+    /// What can be swapped in.
+    programs: Vec<Program>,
+    /// In force, besides the handler's program.
+    current: HandlerId,
+    pair: Pair,
     nr_cpus: u32,
     /// Number of the count table of each CPU that has one, by CPU.
     table_of: Vec<Option<u32>>,
@@ -91,20 +92,17 @@ impl Handlers {
             }
         }
         let mut handlers = Handlers {
+            programs: loaded.builtins.clone(),
+            current: HandlerId::default(),
+            pair: Pair { gate: Arc::clone(&loaded.gate), handler: None },
             loaded,
             mechanism,
             note,
-            current: Builtin::None,
-            generation: FIRST_GENERATION - 1,
             nr_cpus: dimensions.nr_cpus,
             table_of,
             nr_tables: dimensions.table_cpus.len() as u32,
             links: Vec::new(),
         };
-        if let Some(control) = handlers.loaded.control.get(0) {
-            // SAFETY: `control` points at a whole ai_control; no program is attached yet.
-            unsafe { (*control).fall_through = 1 };
-        }
         handlers.swap(options.builtin)?;
         Ok(handlers)
     }
@@ -120,13 +118,40 @@ impl Handlers {
     }
 
     /// The handler in force.
-    pub fn current(&self) -> Builtin {
+    pub fn current(&self) -> HandlerId {
         self.current
     }
 
     /// The number of the current pair; it grows by one at each swap.
     pub fn generation(&self) -> u32 {
-        self.generation
+        self.loaded.slots.generation()
+    }
+
+    /// What a program needs to work beside the stubs.
+    pub fn shared(&self) -> Shared<'_> {
+        Shared { maps: &self.loaded.shared, nr_cpus: self.nr_cpus, events: self.loaded.stubs.len() as u32 }
+    }
+
+    /// The number that the next [`Handlers::add`] gives: a program may want to know it before it is loaded.
+    pub fn next_id(&self) -> HandlerId {
+        let last = self.programs.iter().map(|program| program.id.0).max().unwrap_or(0);
+        HandlerId(last.saturating_add(1)).max(HandlerId::FIRST)
+    }
+
+    /// Takes in a loaded program of type perf_event, which [`Handlers::swap`] may then be asked for. It stays loaded as long
+    /// as `self` lives.
+    pub fn add(&mut self, name: impl Into<String>, program: OwnedFd) -> HandlerId {
+        let id = self.next_id();
+        self.programs.push(Program { id, name: name.into(), fd: Arc::new(program) });
+        id
+    }
+
+    /// The name of a handler that is loaded.
+    pub fn name(&self, id: HandlerId) -> Option<&str> {
+        if id == Builtin::None.into() {
+            return Some(Builtin::None.name());
+        }
+        self.programs.iter().find(|program| program.id == id).map(|program| program.name.as_str())
     }
 
     /// Puts the stub of `event` on a perf event, which should still be disabled. An event may be opened many times (for
@@ -161,11 +186,10 @@ impl Handlers {
     }
 
     /// The loaded programs by name: `stub` once for each event, `gate`, and the handlers.
-    pub fn programs(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
-        let handlers = [("emit", &self.loaded.emit), ("count", &self.loaded.count)];
+    pub fn programs(&self) -> Vec<(&str, BorrowedFd<'_>)> {
         let stubs = self.loaded.stubs.iter().map(|fd| ("stub", fd.as_fd()));
-        let handlers = handlers.into_iter().filter_map(|(name, fd)| Some((name, fd.as_ref()?.as_fd())));
-        stubs.chain([("gate", self.loaded.gate.as_fd())]).chain(handlers).collect()
+        let handlers = self.programs.iter().map(|program| (program.name.as_str(), program.fd.as_fd()));
+        stubs.chain([("gate", self.pair.gate.as_fd())]).chain(handlers).collect()
     }
 
     /// How many links there are.
@@ -218,36 +242,40 @@ impl Handlers {
         tables.drain(event * self.nr_tables as usize + number as usize, f)
     }
 
-    /// Makes `builtin` the current handler of all events and returns its generation. The spare pair is written first,
-    /// then one number: every sample runs the old pair or the new one.
+    /// Makes a handler the current one of all events and returns its generation. The spare pair is written first, then one
+    /// number: every sample runs the old pair or the new one.
     ///
     /// # Errors
-    /// For a handler that was not loaded (see [`Options::also`]).
-    pub fn swap(&mut self, builtin: Builtin) -> Result<u32> {
-        let what = "swapping the handler";
-        let handler = match builtin {
-            Builtin::None => None,
-            Builtin::Emit => self.loaded.emit.as_ref(),
-            Builtin::Count => self.loaded.count.as_ref(),
-        };
-        if handler.is_none() && builtin != Builtin::None {
-            return Err(Error::new(ErrorKind::Options, what, format!("{builtin} was not loaded")));
+    /// For a handler that is not loaded (see [`Options::also`] and [`Handlers::add`]).
+    pub fn swap(&mut self, handler: impl Into<HandlerId>) -> Result<u32> {
+        let id = handler.into();
+        let program = self.programs.iter().find(|program| program.id == id);
+        if program.is_none() && id != Builtin::None.into() {
+            let name = [Builtin::Emit, Builtin::Count].into_iter().find(|builtin| id == (*builtin).into());
+            let name = name.map_or_else(|| format!("handler {}", id.0), |builtin| builtin.to_string());
+            return Err(Error::new(ErrorKind::Options, "swapping the handler", format!("{name} was not loaded")));
         }
-        let next = self.generation.wrapping_add(1);
-        let slot = (next % PAIRS) * 2;
-        update(&self.loaded.slots, slot, self.loaded.gate.as_raw_fd()).map_err(|e| Error::io(what, &e))?;
-        match handler {
-            Some(program) => update(&self.loaded.slots, slot + 1, program.as_raw_fd()),
-            None => delete(&self.loaded.slots, slot + 1),
-        }
-        .map_err(|e| Error::io(what, &e))?;
-        if let Some(control) = self.loaded.control.get(0) {
-            // SAFETY: `control` points at a whole ai_control as long as `self` lives; programs read the word meanwhile.
-            unsafe { AtomicU32::from_ptr(addr_of_mut!((*control).generation)) }.store(next, Ordering::Release);
-        }
-        self.generation = next;
-        self.current = builtin;
-        Ok(next)
+        let handler = program.map(|program| Arc::clone(&program.fd));
+        let generation = self.install(Pair { gate: Arc::clone(&self.pair.gate), handler })?;
+        self.current = id;
+        Ok(generation)
+    }
+
+    /// Puts another gate before the handler in force and returns the new generation; `None` lets everything pass. A gate is
+    /// a program of type perf_event that returns 0 with AI_FILTERED set in its CPU's flags, or tail-calls the slot behind its
+    /// own.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program in a slot; the old gate stays then.
+    pub fn set_gate(&mut self, gate: Option<OwnedFd>) -> Result<u32> {
+        let gate = gate.map_or_else(|| Arc::clone(&self.loaded.gate), Arc::new);
+        self.install(Pair { gate, handler: self.pair.handler.clone() })
+    }
+
+    fn install(&mut self, pair: Pair) -> Result<u32> {
+        let generation = self.loaded.slots.install(&pair)?;
+        self.pair = pair;
+        Ok(generation)
     }
 
     /// Takes the handler away: every sample chains to the sampling ring.
@@ -294,23 +322,4 @@ impl Handlers {
 
 fn no_event(what: &str, event: usize) -> Error {
     Error::new(ErrorKind::Options, what, format!("no event {event} was loaded"))
-}
-
-/// Stores a descriptor in an array of programs or events.
-fn update(map: &OwnedFd, key: u32, value: RawFd) -> io::Result<()> {
-    // SAFETY: key and value are of the sizes that both maps were created with, and live through the call.
-    let result = unsafe {
-        libbpf_sys::bpf_map_update_elem(map.as_raw_fd(), (&raw const key).cast(), (&raw const value).cast(), 0)
-    };
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
-}
-
-/// Empties a slot; an empty one is as good.
-fn delete(map: &OwnedFd, key: u32) -> io::Result<()> {
-    // SAFETY: the key is of the size that the map was created with, and lives through the call.
-    let result = unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), (&raw const key).cast()) };
-    match -result {
-        error if error > 0 && error != libc::ENOENT => Err(io::Error::from_raw_os_error(error)),
-        _ => Ok(()),
-    }
 }

@@ -17,11 +17,14 @@ mod load;
 mod mapping;
 mod options;
 pub mod probe;
+mod program;
+mod slots;
 mod table;
 
 pub use error::{Error, ErrorKind, Result};
 pub use handlers::{Counters, Handlers};
 pub use options::{Builtin, EventConfig, Mechanism, Options};
+pub use program::{HandlerId, Shared};
 pub use table::{CountEntry, DrainStats};
 
 /// The generated skeletons of the two objects. Their `types` are the C structures, laid out by the compiler.

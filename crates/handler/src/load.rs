@@ -3,14 +3,17 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{OpenObject, OpenProgramMut, ProgramMut};
 
 use crate::mapping::Mapping;
+use crate::program::{Program, SharedMaps};
 use crate::skeleton::builtins::types::{ai_control, ai_counters, ai_cpu};
 use crate::skeleton::builtins::{BuiltinsMaps, BuiltinsSkelBuilder, OpenBuiltinsMaps, OpenBuiltinsProgs};
 use crate::skeleton::stub::StubSkelBuilder;
+use crate::slots::Slots;
 use crate::table::{Sizes, Tables, map_tables};
 use crate::{Builtin, Error, ErrorKind, EventConfig, Mechanism, Options, Result, cpus, libbpf_log};
 
@@ -24,15 +27,15 @@ const AI_NO_USER_STACK: u32 = 1 << 10;
 /// Everything that outlives the load.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) slots: OwnedFd,
+    pub(crate) slots: Slots,
     pub(crate) outputs: OwnedFd,
-    pub(crate) control: Mapping<ai_control>,
+    pub(crate) shared: SharedMaps,
     pub(crate) cpus: Mapping<ai_cpu>,
     pub(crate) counters: Mapping<ai_counters>,
     pub(crate) tables: Option<Tables>,
-    pub(crate) gate: OwnedFd,
-    pub(crate) emit: Option<OwnedFd>,
-    pub(crate) count: Option<OwnedFd>,
+    /// Lets everything pass.
+    pub(crate) gate: Arc<OwnedFd>,
+    pub(crate) builtins: Vec<Program>,
     /// One for each event.
     pub(crate) stubs: Vec<OwnedFd>,
 }
@@ -112,31 +115,49 @@ pub(crate) fn load(options: &Options, dimensions: &Dimensions, mechanism: Mechan
         .enumerate()
         .map(|(index, event)| load_stub(index as u32, event, maps, dimensions, mechanism))
         .collect::<Result<Vec<_>>>()?;
-    let kept = |program: &ProgramMut<'_>, wanted: bool| if wanted { own(program.as_fd()).map(Some) } else { Ok(None) };
     let (emit, count) = match mechanism {
         Mechanism::Kfuncs => (&skeleton.progs.ai_emit_kern, &skeleton.progs.ai_count_kern),
         Mechanism::Plain => (&skeleton.progs.ai_emit_plain, &skeleton.progs.ai_count_plain),
     };
+    let builtin = |(builtin, program): (Builtin, &ProgramMut<'_>)| {
+        let fd = Arc::new(own(program.as_fd())?);
+        Ok(Program { id: builtin.into(), name: builtin.name().to_owned(), fd })
+    };
+    let builtins = [(Builtin::Emit, emit), (Builtin::Count, count)].into_iter();
+    let builtins = builtins.filter(|(builtin, _)| options.wants(*builtin)).map(builtin).collect::<Result<Vec<_>>>()?;
     let (nr_cpus, events) = (dimensions.nr_cpus as usize, dimensions.events as usize);
     let map_counts = || {
         let fds = [maps.ai_tables.as_fd(), maps.ai_index.as_fd(), maps.ai_entries.as_fd(), maps.ai_arena.as_fd()];
         map_tables(fds, dimensions.sizes, dimensions.tables() as usize)
     };
     Ok(Loaded {
-        slots: own(maps.ai_slots.as_fd())?,
+        slots: Slots::new(
+            own(maps.ai_slots.as_fd())?,
+            Mapping::new("ai_control", maps.ai_control.as_fd(), size_of::<ai_control>(), 1)?,
+        ),
         outputs: own(maps.ai_outputs.as_fd())?,
-        control: Mapping::new("ai_control", maps.ai_control.as_fd(), size_of::<ai_control>(), 1)?,
+        shared: shared(maps)?,
         cpus: Mapping::new("ai_cpus", maps.ai_cpus.as_fd(), size_of::<ai_cpu>(), nr_cpus)?,
         counters: Mapping::new("ai_counters", maps.ai_counters.as_fd(), size_of::<ai_counters>(), events * nr_cpus)?,
         tables: options.wants(Builtin::Count).then(map_counts).transpose()?,
-        gate: own(skeleton.progs.ai_gate.as_fd())?,
-        emit: kept(emit, options.wants(Builtin::Emit))?,
-        count: kept(count, options.wants(Builtin::Count))?,
+        gate: Arc::new(own(skeleton.progs.ai_gate.as_fd())?),
+        builtins,
         stubs,
     })
 }
 
-fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn shared(maps: &BuiltinsMaps<'_>) -> Result<SharedMaps> {
+    let by_name = [
+        ("ai_slots", maps.ai_slots.as_fd()),
+        ("ai_control", maps.ai_control.as_fd()),
+        ("ai_cpus", maps.ai_cpus.as_fd()),
+        ("ai_counters", maps.ai_counters.as_fd()),
+        ("ai_outputs", maps.ai_outputs.as_fd()),
+    ];
+    Ok(SharedMaps { by_name: by_name.into_iter().map(|(name, fd)| Ok((name, own(fd)?))).collect::<Result<_>>()? })
+}
+
+pub(crate) fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.try_clone_to_owned().map_err(|e| Error::io("keeping a descriptor", &e))
 }
 

@@ -93,7 +93,7 @@ fn clear_chains_everything() {
     assert!(stored >= 100);
     assert_eq!(event.drained().samples.len(), 0);
     handlers.clear().unwrap();
-    assert_eq!(handlers.current(), Builtin::None);
+    assert_eq!(handlers.current(), Builtin::None.into());
     event.enable();
     Pages::new(100).touch();
     event.disable();
@@ -110,5 +110,5 @@ fn only_what_was_loaded_can_be_swapped_in() {
     let refused = handlers.swap(Builtin::Count).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Options);
     assert_eq!(refused.to_string(), "swapping the handler: count was not loaded");
-    assert_eq!((handlers.current(), handlers.generation()), (Builtin::None, 1));
+    assert_eq!((handlers.current(), handlers.generation()), (Builtin::None.into(), 1));
 }

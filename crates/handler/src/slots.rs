@@ -1,0 +1,87 @@
+//! The pairs of slots that stubs run, and the one number that says which pair is current.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ptr::addr_of_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::mapping::Mapping;
+use crate::skeleton::builtins::types::ai_control;
+use crate::{Error, Result};
+
+/// Pairs of slots, used in turn (AI_PAIRS).
+pub(crate) const PAIRS: u32 = 64;
+/// The generation that sampling begins with.
+const FIRST_GENERATION: u32 = 1;
+
+/// What a pair holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    /// Runs first, and goes on to the handler by itself.
+    pub(crate) gate: Arc<OwnedFd>,
+    /// `None`: every sample that the gate lets through chains.
+    pub(crate) handler: Option<Arc<OwnedFd>>,
+}
+
+/// The array of programs and the control word.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    map: OwnedFd,
+    control: Mapping<ai_control>,
+    generation: u32,
+}
+
+impl Slots {
+    /// Slots without a pair. No program may be attached before the first [`Slots::install`].
+    pub(crate) fn new(map: OwnedFd, control: Mapping<ai_control>) -> Slots {
+        if let Some(control) = control.get(0) {
+            // SAFETY: `control` points at a whole ai_control, as long as the mapping lives; no program is attached yet.
+            unsafe { (*control).fall_through = 1 };
+        }
+        Slots { map, control, generation: FIRST_GENERATION - 1 }
+    }
+
+    /// The number of the current pair.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Writes the spare pair, then the number: every sample runs the old pair or this one. Returns its number.
+    pub(crate) fn install(&mut self, pair: &Pair) -> Result<u32> {
+        let failed = |e: io::Error| Error::io("swapping the handler", &e);
+        let next = self.generation.wrapping_add(1);
+        let slot = (next % PAIRS) * 2;
+        update(&self.map, slot, pair.gate.as_raw_fd()).map_err(failed)?;
+        match &pair.handler {
+            Some(program) => update(&self.map, slot + 1, program.as_raw_fd()),
+            None => delete(&self.map, slot + 1),
+        }
+        .map_err(failed)?;
+        if let Some(control) = self.control.get(0) {
+            // SAFETY: `control` points at a whole ai_control as long as `self` lives; programs read the word meanwhile.
+            unsafe { AtomicU32::from_ptr(addr_of_mut!((*control).generation)) }.store(next, Ordering::Release);
+        }
+        self.generation = next;
+        Ok(next)
+    }
+}
+
+/// Stores a descriptor in an array of programs or events.
+pub(crate) fn update(map: &OwnedFd, key: u32, value: RawFd) -> io::Result<()> {
+    // SAFETY: key and value are of the sizes that both maps were created with, and live through the call.
+    let result = unsafe {
+        libbpf_sys::bpf_map_update_elem(map.as_raw_fd(), (&raw const key).cast(), (&raw const value).cast(), 0)
+    };
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+/// Empties a slot; an empty one is as good.
+fn delete(map: &OwnedFd, key: u32) -> io::Result<()> {
+    // SAFETY: the key is of the size that the map was created with, and lives through the call.
+    let result = unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), (&raw const key).cast()) };
+    match -result {
+        error if error > 0 && error != libc::ENOENT => Err(io::Error::from_raw_os_error(error)),
+        _ => Ok(()),
+    }
+}
