@@ -7,8 +7,8 @@ use crate::bytes::Cursor;
 use crate::features::decode_one;
 use crate::record::Record;
 use crate::{
-    AiHdr, Attr, AttrFlags, EmitPayload, Endian, Features, FileReader, Layout, Private, RawRecord, ReadFormat, Records,
-    SampleType, compressed, decode, journal, private,
+    AiHdr, Attr, AttrFlags, EmitPayload, Endian, Features, FileReader, LabelPayload, Layout, Private, RawRecord,
+    ReadFormat, Records, SampleType, ValuePayload, compressed, decode, journal, private,
 };
 
 /// Bytes at the start of the input of [`record_decode`] that make the layout; then come records.
@@ -62,6 +62,7 @@ fn look_at(record: &Record<'_>) {
             std::hint::black_box((chain, branches, reads));
             if let Some(raw) = s.raw {
                 let _ = std::hint::black_box((AiHdr::decode(raw).is_ok(), EmitPayload::decode(raw).is_ok()));
+                values(raw);
             }
         }
         Record::Read(r) => {
@@ -73,6 +74,23 @@ fn look_at(record: &Record<'_>) {
         _ => {}
     }
     std::hint::black_box(record.time());
+}
+
+/// Payloads of values and labels, where the bytes are one.
+fn values(raw: &[u8]) {
+    let mut again = Vec::new();
+    if let Ok(value) = ValuePayload::decode(raw) {
+        value.encode(&mut again);
+        let hdr = AiHdr { size: again.len() as u16, ..value.hdr };
+        assert_eq!(ValuePayload::decode(&again).ok(), Some(ValuePayload { hdr, ..value }));
+    }
+    again.clear();
+    if let Ok(label) = LabelPayload::decode(raw) {
+        label.encode(&mut again);
+        let hdr = AiHdr { size: again.len() as u16, ..label.hdr };
+        assert_eq!(LabelPayload::decode(&again).ok(), Some(LabelPayload { hdr, ..label }));
+        std::hint::black_box(label.name());
+    }
 }
 
 /// A whole file or a journal.

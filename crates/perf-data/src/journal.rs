@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bytes::{Cursor, Out};
 use crate::features::{BpfBtf, BpfProgInfo};
-use crate::private::{Private, encode_counts, entry, pack, to_json, unpack};
+use crate::private::{HandlerTypes, Private, encode_counts, encode_types, entry, pack, to_json, unpack};
 use crate::texts::{TEXTS_AN_ENTRY, encode_images};
 use crate::{Endian, Error, ErrorKind, HandlerDesc, ImageId, RecordingTally, Result, TextDesc};
 
@@ -104,6 +104,14 @@ impl<W: Write + Seek> Writer<W> {
     /// When they cannot be written.
     pub fn program_types(&mut self, types: &BpfBtf) -> Result<()> {
         self.append(entry::PROGRAM_TYPES, types.encode_one()?)
+    }
+
+    /// Appends the types of a handler from an object; the last of a number counts.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn handler_types(&mut self, types: &HandlerTypes) -> Result<()> {
+        self.append(entry::HANDLER_TYPES, encode_types(types))
     }
 
     /// Appends an entry of any kind.

@@ -39,6 +39,8 @@ pub mod entry {
     pub const PROGRAM: u32 = 7;
     /// Types of one BPF program as in BPF_BTF, see [`crate::Private::program_types`].
     pub const PROGRAM_TYPES: u32 = 8;
+    /// The BTF of one handler, see [`crate::private::HandlerTypes`].
+    pub const HANDLER_TYPES: u32 = 9;
 }
 
 /// Bits of an entry's flags.
@@ -52,7 +54,7 @@ pub mod flag {
 pub struct HandlerDesc {
     /// Index of the event in the file.
     pub event: usize,
-    /// `none`, `emit`, `count`, or the name of a program.
+    /// `none`, `emit`, `count`, or the name that a handler from an object goes by.
     pub name: String,
     /// Whether samples also go to the event's own ring.
     pub chain: bool,
@@ -60,6 +62,30 @@ pub struct HandlerDesc {
     pub output_event: Option<usize>,
     /// How the handler reads the sample: `kfuncs` or `plain`.
     pub mechanism: String,
+    /// The handler's number, as in [`crate::AiHdr::handler`]; 0 where it is not told.
+    #[serde(default)]
+    pub id: u16,
+    /// The name of its program in the object; null for a built-in one.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// The path of the object as the user gave it; null for a built-in one.
+    #[serde(default)]
+    pub object: Option<String>,
+    /// The kernel's tag of the loaded program, 16 hex digits.
+    #[serde(default)]
+    pub tag: Option<String>,
+    /// The constants that the user set before the load, as written.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+}
+
+/// The types of one handler's values and labels.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct HandlerTypes {
+    /// The handler's number: [`HandlerDesc::id`].
+    pub handler: u32,
+    /// The `.BTF` section of its object as it is there, in the byte order of the machine that recorded.
+    pub btf: Vec<u8>,
 }
 
 /// For how many samples each SAMPLE of an event stands: the `i`-th in file order stands for `counts[i]`.
@@ -100,6 +126,8 @@ pub struct Private {
     pub programs: Vec<BpfProgInfo>,
     /// Types of BPF programs. Only a journal has them here: a finished recording has them in BPF_BTF.
     pub program_types: Vec<BpfBtf>,
+    /// Types of what handlers from objects write, each handler once.
+    pub handler_types: Vec<HandlerTypes>,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
@@ -115,9 +143,19 @@ impl Private {
         self.true_counts.iter().find(|t| t.event == event).map(|t| t.counts.as_slice())
     }
 
-    /// The handler on one event.
+    /// The first handler on one event: the one that the recording began with.
     pub fn handler(&self, event: usize) -> Option<&HandlerDesc> {
-        self.handlers.iter().find(|h| h.event == event)
+        self.handlers_of(event).next()
+    }
+
+    /// The handlers on one event: the one that the recording began with, then those that were swapped in, each once.
+    pub fn handlers_of(&self, event: usize) -> impl Iterator<Item = &HandlerDesc> {
+        self.handlers.iter().filter(move |h| h.event == event)
+    }
+
+    /// The BTF of the handler with this number.
+    pub fn types_of(&self, handler: u32) -> Option<&[u8]> {
+        self.handler_types.iter().find(|t| t.handler == handler).map(|t| t.btf.as_slice())
     }
 
     /// Takes in one entry, unpacked: a later tally or list of handlers replaces the earlier one, the rest is appended.
@@ -135,17 +173,19 @@ impl Private {
             entry::IMAGES => texts::decode_images(data, &mut self.images)?,
             entry::PROGRAM => self.programs.push(BpfProgInfo::decode_one(data)?),
             entry::PROGRAM_TYPES => self.program_types.push(BpfBtf::decode_one(data)?),
+            entry::HANDLER_TYPES => self.handler_types.push(decode_types(data)?),
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
     }
 
-    /// Brings what several entries may have told into one form: texts by number, each program and its types once. Of
-    /// several with the same number or id the last stays.
+    /// Brings what several entries may have told into one form: texts by number, each program and its types once, and
+    /// each handler's. Of several with the same number or id the last stays.
     pub(crate) fn settle(&mut self) {
         texts::settle(&mut self.texts);
         keep_last(&mut self.programs, BpfProgInfo::id);
         keep_last(&mut self.program_types, |types| types.id);
+        keep_last(&mut self.handler_types, |types| types.handler);
     }
 
     fn append_counts(&mut self, more: TrueCounts) {
@@ -227,6 +267,7 @@ impl Private {
         for types in &self.program_types {
             entries.push((entry::PROGRAM_TYPES, types.encode_one()?));
         }
+        entries.extend(self.handler_types.iter().map(|types| (entry::HANDLER_TYPES, encode_types(types))));
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }
@@ -266,6 +307,19 @@ fn decode_counts(data: &[u8]) -> Result<TrueCounts> {
     c.u32(W)?;
     let n = c.u64(W)?;
     Ok(TrueCounts { event, counts: c.words(n, W)?.iter().collect() })
+}
+
+/// `u32 handler, u32 zero, BTF`.
+pub(crate) fn encode_types(types: &HandlerTypes) -> Vec<u8> {
+    [&types.handler.to_le_bytes()[..], &[0; 4], &types.btf].concat()
+}
+
+fn decode_types(data: &[u8]) -> Result<HandlerTypes> {
+    const W: &str = "types of a handler";
+    let mut c = Cursor::new(data, 0, Endian::Little);
+    let handler = c.u32(W)?;
+    c.u32(W)?;
+    Ok(HandlerTypes { handler, btf: c.rest().to_vec() })
 }
 
 /// Compresses what is long, when that helps.

@@ -17,25 +17,24 @@ pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
     let Some(mut tally) = private.tally.take() else { return };
     let written = count(private, file);
     for (event, tally) in tally.events.iter_mut().enumerate() {
-        let handler = private.handler(event).filter(|handler| handler.name != "none");
-        let output = handler.map(|handler| handler.output_event.unwrap_or(event));
-        let counts = handler.is_some_and(|handler| handler.name == "count");
+        let of_event = || private.handlers_of(event);
+        let table = of_event().find(|handler| handler.name == "count").map(|h| h.output_event.unwrap_or(event));
+        let output = of_event().filter(|handler| handler.name != "count").find_map(|handler| handler.output_event);
         for (cpu, tally) in &mut tally.per_cpu {
             let of = |event: usize| written.get(&(event, *cpu)).copied().unwrap_or(0);
-            match output {
-                Some(output) if counts => {
-                    let stored = tally.map.stored.min(of(output));
-                    let missing = tally.map.stored - stored;
-                    tally.map.stored = stored;
-                    if missing > 0 {
-                        let lost = tally.map.lost.other.entry(MapLost::UNWRITTEN.to_owned()).or_default();
-                        *lost = lost.saturating_add(missing);
-                    }
+            if let Some(table) = table {
+                let stored = tally.map.stored.min(of(table));
+                let missing = tally.map.stored - stored;
+                tally.map.stored = stored;
+                if missing > 0 {
+                    let lost = tally.map.lost.other.entry(MapLost::UNWRITTEN.to_owned()).or_default();
+                    *lost = lost.saturating_add(missing);
                 }
-                Some(output) => tally.handler_ring.keep(of(output)),
-                None => (),
             }
-            if output != Some(event) {
+            if let Some(output) = output {
+                tally.handler_ring.keep(of(output));
+            }
+            if table != Some(event) {
                 tally.ring.keep(of(event));
             }
         }

@@ -16,8 +16,8 @@ use afterimage_perf_data::record::{
     TextPoke, Throttle, UserRecord, kind,
 };
 use afterimage_perf_data::{
-    EmitPayload, Endian, EventTally, Features, FileWriter, Layout, PipeWriter, Private, RecordingTally, SampleType,
-    Tally, Words, fuzzing, journal, private,
+    AiHdr, EmitPayload, Endian, EventTally, Features, FileWriter, LabelPayload, Layout, PipeWriter, Private,
+    RecordingTally, SampleType, Tally, ValuePayload, Words, fuzzing, journal, private,
 };
 
 type Target = fn(&[u8]);
@@ -109,6 +109,10 @@ fn records(seed: &[u8; fuzzing::LAYOUT_BYTES]) -> Vec<u8> {
     let values = ReadValues::new(layout.read_format, Words::new(&reads, layout.endian)).unwrap();
     let mut payload = Vec::new();
     EmitPayload { hdr: emit_header(), pid: 1, tid: 2, period: 3, callchain: few.into() }.encode(&mut payload);
+    let (mut value, mut label) = (Vec::new(), Vec::new());
+    ValuePayload { hdr: AiHdr { kind: 2, ..emit_header() }, type_id: 1, bytes: b"abcd" }.encode(&mut value);
+    LabelPayload { hdr: AiHdr { kind: 3, ..emit_header() }, type_id: 2, key: b"key", bytes: b"abcd" }
+        .encode(&mut label);
     let id = common::id(9);
     let sample = Sample {
         read: Some(values),
@@ -123,6 +127,8 @@ fn records(seed: &[u8; fuzzing::LAYOUT_BYTES]) -> Vec<u8> {
     };
     let rest = [
         Record::Sample(sample),
+        Record::Sample(Sample { raw: Some(&value), ..sample }),
+        Record::Sample(Sample { raw: Some(&label), ..sample }),
         Record::Lost(Lost { event_id: 1, lost: 2, misc: 0, id }),
         Record::Throttle(Throttle { time: 1, event_id: 2, stream_id: 3, misc: 0, id }),
         Record::Read(Read { pid: 1, tid: 2, values, misc: 0, id }),
@@ -139,8 +145,8 @@ fn records(seed: &[u8; fuzzing::LAYOUT_BYTES]) -> Vec<u8> {
     out
 }
 
-fn emit_header() -> afterimage_perf_data::AiHdr {
-    afterimage_perf_data::AiHdr { version: 1, kind: 1, cpu: 1, time: 5, ip: 6, seq: 7, ..Default::default() }
+fn emit_header() -> AiHdr {
+    AiHdr { version: 1, kind: 1, cpu: 1, time: 5, ip: 6, seq: 7, ..Default::default() }
 }
 
 fn tally() -> RecordingTally {
@@ -173,6 +179,7 @@ fn container_seeds() -> Vec<(String, Vec<u8>)> {
     journal.true_counts(0, &[1, 2, 3]).unwrap();
     journal.tally(&tally()).unwrap();
     journal.true_counts(0, &[4; 1000]).unwrap();
+    common::private().handler_types.iter().for_each(|types| journal.handler_types(types).unwrap());
     let texts = common::texts();
     journal.texts(&texts).unwrap();
     journal.texts(&texts[..1]).unwrap();

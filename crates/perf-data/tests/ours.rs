@@ -12,8 +12,8 @@ use afterimage_perf_data::private::RawEntry;
 use afterimage_perf_data::record::Callchain;
 use afterimage_perf_data::tally::{Audit, Flow, MapFlow, MapLost, ThrottleTally};
 use afterimage_perf_data::{
-    AiHdr, EmitPayload, Endian, ErrorKind, EventTally, HandlerDesc, Private, RecordingTally, Tally, TrueCounts,
-    context, journal,
+    AiHdr, EmitPayload, Endian, ErrorKind, EventTally, HandlerDesc, HandlerTypes, LabelPayload, Private,
+    RecordingTally, Tally, TrueCounts, ValuePayload, context, journal,
 };
 
 /// A tally in which everything adds up, from its parts.
@@ -55,13 +55,19 @@ fn recording_tallies() -> impl Strategy<Value = RecordingTally> {
 }
 
 fn handlers() -> impl Strategy<Value = Vec<HandlerDesc>> {
-    let one = (any::<u32>(), ".*", any::<bool>(), option::of(any::<u32>()), ".*").prop_map(
-        |(event, name, chain, output, mechanism)| HandlerDesc {
+    let object = (option::of(".*"), option::of(".*"), option::of("[0-9a-f]{16}"), btree_map(".*", ".*", 0..3));
+    let one = (any::<u32>(), ".*", any::<bool>(), option::of(any::<u32>()), ".*", any::<u16>(), object).prop_map(
+        |(event, name, chain, output, mechanism, id, (program, object, tag, set))| HandlerDesc {
             event: event as usize,
             name,
             chain,
             output_event: output.map(|o| o as usize),
             mechanism,
+            id,
+            program,
+            object,
+            tag,
+            set,
         },
     );
     vec(one, 0..4)
@@ -70,12 +76,14 @@ fn handlers() -> impl Strategy<Value = Vec<HandlerDesc>> {
 fn privates() -> impl Strategy<Value = Private> {
     let counts = btree_map(0..1000_usize, vec(any::<u64>(), 0..50), 0..4);
     let other = vec((100_u32.., vec(any::<u8>(), 0..50)), 0..3);
-    let inputs = (option::of(recording_tallies()), handlers(), counts, vec(any::<u8>(), 0..50), other);
-    inputs.prop_map(|(tally, handlers, counts, kernel_symbols, other)| Private {
+    let types = btree_map(any::<u32>(), vec(any::<u8>(), 0..50), 0..4);
+    let inputs = (option::of(recording_tallies()), handlers(), counts, vec(any::<u8>(), 0..50), types, other);
+    inputs.prop_map(|(tally, handlers, counts, kernel_symbols, types, other)| Private {
         tally,
         kernel_symbols,
         handlers,
         true_counts: counts.into_iter().map(|(event, counts)| TrueCounts { event, counts }).collect(),
+        handler_types: types.into_iter().map(|(handler, btf)| HandlerTypes { handler, btf }).collect(),
         other: other.into_iter().map(|(kind, data)| RawEntry { kind, data }).collect(),
         ..Private::default()
     })
@@ -90,6 +98,11 @@ fn write_journal(p: &Private) -> Vec<u8> {
         w.true_counts(t.event, a).unwrap();
         w.tally(&RecordingTally::default()).unwrap();
         w.true_counts(t.event, b).unwrap();
+    }
+    // A handler that is loaded again has the last word.
+    for types in p.handler_types.iter().rev() {
+        w.handler_types(&HandlerTypes { btf: vec![1], ..types.clone() }).unwrap();
+        w.handler_types(types).unwrap();
     }
     w.tally(p.tally.as_ref().unwrap()).unwrap();
     if !p.kernel_symbols.is_empty() {
@@ -210,6 +223,46 @@ proptest! {
             prop_assert!(EmitPayload::decode(&bytes[..end]).is_err());
         }
     }
+
+    #[test]
+    fn values_and_labels(
+        n in any::<[u64; 3]>(), type_id: u32, key in "[^\\x00]{0,8}", value in vec(any::<u8>(), 0..200),
+        junk in vec(any::<u8>(), 0..8),
+    ) {
+        let hdr = |kind, fixed: usize| AiHdr {
+            version: 1,
+            size: (fixed + value.len()) as u16,
+            kind,
+            handler: n[0] as u16,
+            generation: n[0] as u32,
+            cpu: n[1] as u32,
+            time: n[1],
+            ip: n[2],
+            seq: n[0],
+        };
+        let one = ValuePayload { hdr: hdr(AiHdr::VALUE, ValuePayload::FIXED), type_id, bytes: &value };
+        let key = key.as_bytes();
+        let label = LabelPayload { hdr: hdr(AiHdr::LABEL, LabelPayload::FIXED), type_id, key, bytes: &value };
+        let (mut of_value, mut of_label) = (Vec::new(), Vec::new());
+        one.encode(&mut of_value);
+        label.encode(&mut of_label);
+        prop_assert_eq!(of_value.len(), usize::from(one.hdr.size));
+        prop_assert_eq!(of_label.len(), usize::from(label.hdr.size));
+        of_value.extend_from_slice(&junk);
+        of_label.extend_from_slice(&junk);
+        prop_assert_eq!(ValuePayload::decode(&of_value).unwrap(), one);
+        prop_assert_eq!(LabelPayload::decode(&of_label).unwrap(), label);
+        prop_assert!(ValuePayload::decode(&of_label).is_err() && LabelPayload::decode(&of_value).is_err());
+        for end in 0..usize::from(one.hdr.size) {
+            prop_assert!(ValuePayload::decode(&of_value[..end]).is_err());
+        }
+        for end in 0..usize::from(label.hdr.size) {
+            prop_assert!(LabelPayload::decode(&of_label[..end]).is_err());
+        }
+        // A value that reaches beyond its payload would take in the ring's padding.
+        of_value[44..48].copy_from_slice(&(value.len() as u32 + 1).to_le_bytes());
+        prop_assert_eq!(ValuePayload::decode(&of_value).unwrap_err().kind(), ErrorKind::BadSize);
+    }
 }
 
 /// The keys are a contract with everyone who reads our JSON.
@@ -235,6 +288,48 @@ fn json_keys() {
             r#""throttle":{"episodes":0,"ns":0}}"#
         )
     );
+}
+
+/// As is what a handler is described by; recordings from before have the first five keys only.
+#[test]
+fn handler_keys() {
+    let old = r#"{"event":1,"name":"emit","chain":true,"output_event":3,"mechanism":"plain""#;
+    let read: HandlerDesc = serde_json::from_str(&format!("{old}}}")).unwrap();
+    let expected = HandlerDesc {
+        event: 1,
+        name: "emit".into(),
+        chain: true,
+        output_event: Some(3),
+        mechanism: "plain".into(),
+        ..HandlerDesc::default()
+    };
+    assert_eq!(read, expected);
+    let whole = HandlerDesc {
+        id: 16,
+        program: Some("p".into()),
+        object: Some("/o".into()),
+        tag: Some("00".into()),
+        set: [("n".to_owned(), "0x10".to_owned())].into(),
+        ..expected
+    };
+    let more = r#","id":16,"program":"p","object":"/o","tag":"00","set":{"n":"0x10"}}"#;
+    assert_eq!(serde_json::to_string(&whole).unwrap(), format!("{old}{more}"));
+}
+
+#[test]
+fn a_label_has_a_name_of_32_bytes_at_most() {
+    let label = |key: &[u8]| {
+        let mut bytes = Vec::new();
+        let hdr = AiHdr { version: 1, kind: AiHdr::LABEL, ..AiHdr::default() };
+        LabelPayload { hdr, type_id: 1, key, bytes: b"v" }.encode(&mut bytes);
+        let label = LabelPayload::decode(&bytes).unwrap();
+        assert_eq!(label.bytes, b"v");
+        label.name().into_owned()
+    };
+    assert_eq!(label(&[b'k'; 32]), "k".repeat(32));
+    assert_eq!(label(&[b'k'; 40]), "k".repeat(32));
+    assert_eq!(label(b"a\0b"), "a");
+    assert_eq!(label(b"\xff"), "\u{fffd}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn unfinished(first: [usize; 2], second: usize) -> Vec<u8> {
 }
 
 fn handler(name: &str, chain: bool, output_event: Option<usize>) -> HandlerDesc {
-    HandlerDesc { event: 0, name: name.to_owned(), chain, output_event, mechanism: "kfuncs".to_owned() }
+    HandlerDesc { name: name.to_owned(), chain, output_event, ..HandlerDesc::default() }
 }
 
 /// The tally that a reader of the file shows, of the first event.
@@ -74,6 +74,14 @@ fn records_of_a_handler() {
     assert_eq!((tally.sum.ring.delivered, tally.sum.ring.unwritten), (5, 3));
     let handler_ring = tally.sum.handler_ring;
     assert_eq!((handler_ring.delivered, handler_ring.lost, handler_ring.unwritten), (3, 3, 2));
+}
+
+/// A handler that writes nothing and chains what it likes, and one that was swapped in and writes.
+#[test]
+fn samples_of_a_handler_from_an_object() {
+    let file = unfinished([5, 0], 3);
+    let tally = shown(&file, handler("mine", false, None), &[], [chained(8, 0), Tally::default()]);
+    assert_eq!((tally.sum.ring.delivered, tally.sum.ring.unwritten), (5, 3));
 }
 
 #[test]

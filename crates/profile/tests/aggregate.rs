@@ -212,8 +212,7 @@ fn true_counts_weigh_and_a_second_event_stays_apart() {
     r.sample(1, 5, KERNEL);
     r.chain_of(1, 2, 5, KERNEL, &[]);
     r.chain_of(1, 3, 5, KERNEL + 0x100, &[]);
-    let handler =
-        HandlerDesc { event: 0, name: "count".into(), chain: true, output_event: Some(1), mechanism: String::new() };
+    let handler = HandlerDesc { name: "count".into(), chain: true, output_event: Some(1), ..HandlerDesc::default() };
     let private = Private {
         handlers: vec![handler],
         true_counts: vec![TrueCounts { event: 1, counts: vec![7, 9] }],

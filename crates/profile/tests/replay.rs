@@ -209,13 +209,7 @@ fn emitted(chain: bool) -> Vec<(usize, u32, u64, u64, usize, bool)> {
     r.raw(1, 21, &payload);
     r.raw(1, 22, b"something else");
     let private = Private {
-        handlers: vec![HandlerDesc {
-            event: 0,
-            name: "emit".into(),
-            chain,
-            output_event: Some(1),
-            mechanism: "plain".into(),
-        }],
+        handlers: vec![HandlerDesc { name: "emit".into(), chain, output_event: Some(1), ..HandlerDesc::default() }],
         ..Private::default()
     };
     let bytes = r.finish_with(&Features::default(), Some(&private));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use afterimage_handler::Builtin;
+use afterimage_handler::{Builtin, HandlerId};
 use afterimage_kernel_text::capture::by_id::Program;
 use afterimage_perf_data::features::{BpfBtf, BuildIdEntry, ClockData, GroupDesc, PmuMapping, RawFeature, bit};
 use afterimage_perf_data::record::cpumode;
@@ -60,6 +60,8 @@ pub(crate) fn describe(session: &Session, plan: &Plan) -> Described {
                 chain: plan.chain || plan.builtin() == Builtin::None,
                 output_event,
                 mechanism: loaded.mechanism().name().to_owned(),
+                id: HandlerId::from(plan.builtin()).0,
+                ..HandlerDesc::default()
             });
         }
         events.extend(seconds);

@@ -12,8 +12,8 @@ use afterimage_perf_data::record::{
 };
 use afterimage_perf_data::texts::Loader;
 use afterimage_perf_data::{
-    Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, ImageId, ImageUse, Layout, Private,
-    RecordingTally, SampleType, TextDesc, TrueCounts, context,
+    Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, HandlerTypes, ImageId, ImageUse,
+    Layout, Private, RecordingTally, SampleType, TextDesc, TrueCounts, context,
 };
 
 pub const SAMPLES: usize = 300;
@@ -225,13 +225,22 @@ pub fn texts() -> Vec<TextDesc> {
 pub fn private() -> Private {
     Private {
         tally: Some(RecordingTally { events: Vec::new(), complete: true }),
-        handlers: vec![HandlerDesc {
-            event: 0,
-            name: "count".into(),
-            chain: false,
-            output_event: None,
-            mechanism: "kfuncs".into(),
-        }],
+        handlers: vec![
+            HandlerDesc { name: "count".into(), mechanism: "kfuncs".into(), id: 2, ..HandlerDesc::default() },
+            HandlerDesc {
+                event: 1,
+                name: "mine".into(),
+                output_event: Some(2),
+                mechanism: "kfuncs".into(),
+                id: 16,
+                program: Some("on_sample".into()),
+                object: Some("./mine.bpf.o".into()),
+                tag: Some("6deef7357e7b4530".into()),
+                set: [("limit_ns".to_owned(), "1000".to_owned())].into(),
+                ..HandlerDesc::default()
+            },
+        ],
+        handler_types: vec![HandlerTypes { handler: 16, btf: btf() }],
         true_counts: vec![TrueCounts { event: 0, counts: (0..150).collect() }],
         texts: texts(),
         images: images().into_iter().map(|bytes| (ImageId::of(&bytes), bytes)).collect(),

@@ -1,10 +1,15 @@
-//! What handlers put into their ring: the Rust twin of `struct ai_hdr` and of the payload of the `emit` handler.
+//! What handlers put into their ring: the Rust twin of `struct ai_hdr`, and the payloads that begin with it.
 //!
 //! A payload is the raw data of a sample of a `bpf-output` event. It is little-endian, whatever machine reads it, and up
 //! to 7 bytes of padding may follow it.
 
+mod emit;
+mod value;
+
+pub use emit::EmitPayload;
+pub use value::{LabelPayload, ValuePayload};
+
 use crate::bytes::Cursor;
-use crate::record::Callchain;
 use crate::{Endian, Error, ErrorKind, Result};
 
 /// `struct ai_hdr`: what every payload of a handler begins with.
@@ -38,9 +43,9 @@ impl AiHdr {
     pub const VERSION: u16 = 1;
     /// A sample in short form.
     pub const EMIT: u16 = 1;
-    /// A value with its name.
+    /// A value of a type that the handler's BTF describes.
     pub const VALUE: u16 = 2;
-    /// A label of the task.
+    /// A label of the sample: a value with a name.
     pub const LABEL: u16 = 3;
 
     /// Reads the header at the start of a payload.
@@ -70,6 +75,15 @@ impl AiHdr {
         Ok(hdr)
     }
 
+    /// Reads the header of a payload that has to be of this kind.
+    fn read_kind(c: &mut Cursor<'_>, kind: u16) -> Result<Self> {
+        let hdr = Self::read(c)?;
+        if hdr.kind != kind {
+            return Err(Error::new(ErrorKind::BadValue, format!("handler payload of kind {}", hdr.kind)));
+        }
+        Ok(hdr)
+    }
+
     /// Appends the header.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for half in [self.version, self.size, self.kind, self.handler] {
@@ -81,53 +95,5 @@ impl AiHdr {
         for long in [self.time, self.ip, self.seq] {
             out.extend_from_slice(&long.to_le_bytes());
         }
-    }
-}
-
-/// The payload of the `emit` handler: a sample in short form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct EmitPayload<'a> {
-    /// The header, of kind [`AiHdr::EMIT`].
-    pub hdr: AiHdr,
-    /// The process.
-    pub pid: u32,
-    /// The thread.
-    pub tid: u32,
-    /// Counts that the sample stands for.
-    pub period: u64,
-    /// The stack with its markers; empty where the event has none.
-    pub callchain: Callchain<'a>,
-}
-
-impl<'a> EmitPayload<'a> {
-    /// Bytes before the addresses: header, pid, tid, period, count.
-    pub const FIXED: usize = AiHdr::SIZE + 24;
-
-    /// Reads a payload; bytes after the last address are left alone.
-    ///
-    /// # Errors
-    /// When it is not of kind emit, of another version, or shorter than it says.
-    pub fn decode(payload: &'a [u8]) -> Result<Self> {
-        const W: &str = "emit payload";
-        let mut c = Cursor::new(payload, 0, Endian::Little);
-        let hdr = AiHdr::read(&mut c)?;
-        if hdr.kind != AiHdr::EMIT {
-            return Err(Error::new(ErrorKind::BadValue, format!("handler payload of kind {}", hdr.kind)));
-        }
-        let (pid, tid, period) = (c.u32(W)?, c.u32(W)?, c.u64(W)?);
-        let count = c.u64(W)?;
-        Ok(Self { hdr, pid, tid, period, callchain: c.words(count, W)?.into() })
-    }
-
-    /// Appends the payload; the size in its header is worked out here.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let count = self.callchain.len();
-        let size = u16::try_from(Self::FIXED + 8 * count).unwrap_or(u16::MAX);
-        AiHdr { size, ..self.hdr }.encode(out);
-        out.extend_from_slice(&self.pid.to_le_bytes());
-        out.extend_from_slice(&self.tid.to_le_bytes());
-        out.extend_from_slice(&self.period.to_le_bytes());
-        out.extend_from_slice(&(count as u64).to_le_bytes());
-        self.callchain.iter().for_each(|ip| out.extend_from_slice(&ip.to_le_bytes()));
     }
 }
