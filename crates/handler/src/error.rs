@@ -18,13 +18,22 @@ pub enum ErrorKind {
     Options,
     /// The event already carries a program.
     Busy,
+    /// A file that is no object for BPF, or has no handler in it.
+    Object,
+    /// The program would damage samples or stall the machine, or cannot stand in a slot.
+    Refused,
+    /// The kernel's verifier refuses the program.
+    Verifier,
     /// Any other answer of the operating system.
     System,
 }
 
-/// An error: what was tried, why it failed, and the last lines that libbpf had to say about it.
+/// The lines of a log that usually tell what went wrong.
+const LAST: usize = 12;
+
+/// An error: what was tried, why it failed, and what libbpf and the kernel had to say about it.
 ///
-/// `{}` prints `what: cause`; `{:#}` adds the lines.
+/// `{}` prints `what: cause`; `{:#}` adds the last lines of the log.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -56,6 +65,29 @@ impl Error {
         Error { kind, what: what.into(), cause: error.to_string(), log }
     }
 
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Error {
+        self.kind = kind;
+        self
+    }
+
+    pub(crate) fn with_log(mut self, log: Vec<String>) -> Error {
+        self.log = log;
+        self
+    }
+
+    /// Takes the cause from the log: the verifier's last word, where it was asked, or libbpf's.
+    pub(crate) fn of_the_verifier(mut self) -> Error {
+        const LIBBPF: &str = "libbpf: ";
+        let verifier = self.log.iter().rev().find(|line| !line.starts_with(LIBBPF));
+        if let Some(line) = verifier {
+            self.kind = ErrorKind::Verifier;
+            self.cause = format!("the kernel's verifier refuses it: {}", line.trim());
+        } else if let Some(line) = self.log.last() {
+            self.cause = format!("{} ({})", line.trim_start_matches(LIBBPF), self.cause);
+        }
+        self
+    }
+
     /// Why it failed.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -63,6 +95,11 @@ impl Error {
 
     /// The last lines of libbpf and the verifier, oldest first.
     pub fn log(&self) -> &[String] {
+        &self.log[self.log.len().saturating_sub(LAST)..]
+    }
+
+    /// All of their lines, oldest first.
+    pub fn full_log(&self) -> &[String] {
         &self.log
     }
 }
@@ -71,7 +108,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.cause)?;
         if f.alternate() {
-            for line in &self.log {
+            for line in self.log() {
                 write!(f, "\n  {line}")?;
             }
         }

@@ -129,7 +129,12 @@ impl Handlers {
 
     /// What a program needs to work beside the stubs.
     pub fn shared(&self) -> Shared<'_> {
-        Shared { maps: &self.loaded.shared, nr_cpus: self.nr_cpus, events: self.loaded.stubs.len() as u32 }
+        Shared {
+            maps: &self.loaded.shared,
+            nr_cpus: self.nr_cpus,
+            events: self.loaded.stubs.len() as u32,
+            mechanism: self.mechanism,
+        }
     }
 
     /// The number that the next [`Handlers::add`] gives: a program may want to know it before it is loaded.

@@ -15,6 +15,7 @@ mod handlers;
 mod libbpf_log;
 mod load;
 mod mapping;
+pub mod object;
 mod options;
 pub mod probe;
 mod program;

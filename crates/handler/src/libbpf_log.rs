@@ -5,14 +5,11 @@ use std::sync::Once;
 
 use libbpf_rs::PrintLevel;
 
-/// Lines kept for an error.
-const KEEP: usize = 12;
-
 thread_local! {
     static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` and returns what libbpf said meanwhile on this thread, the last useful lines of it.
+/// Runs `work` and returns what libbpf said meanwhile on this thread, the useful lines of it.
 pub(crate) fn capture<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -44,9 +41,7 @@ fn useful(lines: Vec<String>) -> Vec<String> {
             || line.contains(": failed to load object ")
             || line.contains(": failed to load BPF skeleton ")
     };
-    let mut lines: Vec<String> = lines.into_iter().filter(|l| !noise(l)).map(|l| l.trim_end().to_owned()).collect();
-    lines.drain(..lines.len().saturating_sub(KEEP));
-    lines
+    lines.into_iter().filter(|line| !noise(line)).map(|line| line.trim_end().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -54,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_useful_lines_are_kept() {
+    fn the_useful_lines_are_kept() {
         let mut lines: Vec<String> = (0..30).map(|n| format!("{n}: (85) call bpf_x#1")).collect();
         lines.push("-- BEGIN PROG LOAD LOG --".into());
         lines.push("R1 type=ctx expected=fp".into());
@@ -65,7 +60,7 @@ mod tests {
             "libbpf: permission error while running as root; try raising 'ulimit -l'? current value: 8.0 MiB".into(),
         );
         let kept = useful(lines);
-        assert_eq!(kept.len(), KEEP);
+        assert_eq!(kept.len(), 31);
         assert_eq!(kept.last().map(String::as_str), Some("R1 type=ctx expected=fp"));
     }
 

@@ -19,7 +19,7 @@ use crate::{Builtin, Error, ErrorKind, EventConfig, Mechanism, Options, Result, 
 
 /// Deepest chain that the programs are built for (AI_CHAIN_MAX).
 const CHAIN_MAX: u32 = 1024;
-/// Flags of an event, as in afterimage.bpf.h.
+/// Flags of an event, as in internal.bpf.h.
 const AI_STACK: u32 = 1 << 8;
 const AI_NO_KERNEL_STACK: u32 = 1 << 9;
 const AI_NO_USER_STACK: u32 = 1 << 10;

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::Builtin;
+use crate::{Builtin, Mechanism};
 
 /// The number of a handler, as the payloads of a handler ring carry it: built-in ones have fixed numbers, others follow in
 /// the order in which they were added. A number is not used again in a session.
@@ -43,6 +43,8 @@ pub struct Shared<'a> {
     pub nr_cpus: u32,
     /// Events that carry a stub.
     pub events: u32,
+    /// How the stubs get at the sample.
+    pub mechanism: Mechanism,
 }
 
 impl Shared<'_> {

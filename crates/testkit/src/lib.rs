@@ -19,6 +19,7 @@
 //!
 //! [`workload`] builds the programs whose behaviour is known beforehand.
 
+pub mod objects;
 pub mod workload;
 
 use std::fs::OpenOptions;
@@ -91,7 +92,13 @@ impl Need {
                 }
             }
             Need::Xz => no_command("xz"),
-            Need::Clang => no_command("clang"),
+            Need::Clang => {
+                if objects::is_built() {
+                    None
+                } else {
+                    no_command("clang")
+                }
+            }
             Need::Bpftool => no_command("bpftool"),
             Need::Objdump => no_command("objdump"),
             Need::Gdb => no_command("gdb"),

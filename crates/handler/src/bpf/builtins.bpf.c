@@ -3,7 +3,7 @@
  * The programs that stand in the slots: the gate that lets everything pass, and the built-in handlers `emit` and
  * `count`, each once for kernels that show a program its sample and once for those that do not.
  */
-#include "afterimage.bpf.h"
+#include "internal.bpf.h"
 #include "sample.bpf.h"
 #include "count.bpf.h"
 

@@ -7,7 +7,7 @@
 #ifndef AFTERIMAGE_SAMPLE_BPF_H
 #define AFTERIMAGE_SAMPLE_BPF_H
 
-#include "afterimage.bpf.h"
+#include "internal.bpf.h"
 
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 

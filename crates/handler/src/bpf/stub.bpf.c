@@ -3,7 +3,7 @@
  * The stub: the one program that an event carries for good. It is loaded once for each event with the event's index as
  * a constant, runs the current pair of slots, and counts what became of the sample.
  */
-#include "afterimage.bpf.h"
+#include "internal.bpf.h"
 #include "sample.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,105 @@
+//! Handlers to load: their C is in `tests/objects`, and those that users may learn from in `examples/handlers`. `clang`
+//! compiles them on first use, as a user would do it, beside the running binary, in a folder named after their content.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs, io};
+
+const HEADER: (&str, &str) = ("afterimage.bpf.h", include_str!("../../handler/src/bpf/include/afterimage.bpf.h"));
+
+const SOURCES: &[(&str, &str)] = &[
+    ("slow.bpf.c", include_str!("../../../tests/objects/slow.bpf.c")),
+    ("whole.bpf.c", include_str!("../../../tests/objects/whole.bpf.c")),
+    ("plain.bpf.c", include_str!("../../../tests/objects/plain.bpf.c")),
+    ("bare.bpf.c", include_str!("../../../tests/objects/bare.bpf.c")),
+    ("refused.bpf.c", include_str!("../../../tests/objects/refused.bpf.c")),
+];
+
+/// What README.md tells users to type, with warnings.
+const FLAGS: &[&str] = &["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-c"];
+
+/// The folder with `NAME.bpf.o` for each of them, and their sources. Needs `clang` ([`crate::Need::Clang`]).
+///
+/// # Panics
+/// When they can't be built.
+pub fn build() -> PathBuf {
+    match beside_this_binary().and_then(|parent| build_in(&parent)) {
+        Ok(folder) => folder,
+        Err(error) => panic!("the objects could not be built: {error}"),
+    }
+}
+
+/// The number of the only line of a source in `tests/objects` that has this text.
+///
+/// # Panics
+/// When there is none, or several.
+pub fn line_of(source: &str, text: &str) -> usize {
+    let found = SOURCES.iter().find(|(name, _)| *name == source);
+    let lines = found.map(|(_, code)| code.lines().enumerate()).into_iter().flatten();
+    let numbers: Vec<usize> = lines.filter(|(_, line)| line.contains(text)).map(|(number, _)| number + 1).collect();
+    match numbers.as_slice() {
+        [one] => *one,
+        _ => panic!("{text:?} stands {} times in {source}", numbers.len()),
+    }
+}
+
+/// Whether they stand built beside the running binary, so that no compiler is needed.
+pub(crate) fn is_built() -> bool {
+    beside_this_binary().is_ok_and(|folder| folder_in(&folder).exists())
+}
+
+fn beside_this_binary() -> io::Result<PathBuf> {
+    Ok(env::current_exe()?.parent().unwrap_or(Path::new(".")).to_path_buf())
+}
+
+fn folder_in(parent: &Path) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    (HEADER, SOURCES, FLAGS).hash(&mut hasher);
+    parent.join(format!("objects-{:016x}", hasher.finish()))
+}
+
+/// Builds them in a folder below `parent`, or finds them there: the folder that tests whose binary is in `parent` look
+/// into.
+///
+/// # Errors
+/// When the compiler is missing or fails, or the folder can't be written.
+pub fn build_in(parent: &Path) -> io::Result<PathBuf> {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let dir = folder_in(parent);
+    if dir.exists() {
+        return Ok(dir);
+    }
+    // As for workloads: built elsewhere, and put in place by a rename.
+    let turn = TURN.fetch_add(1, Ordering::Relaxed);
+    let building = parent.join(format!("objects-{}-{turn}", std::process::id()));
+    fs::create_dir_all(&building)?;
+    let built = compile_in(&building);
+    if built.is_err() || fs::rename(&building, &dir).is_err() {
+        fs::remove_dir_all(&building)?;
+    }
+    built.map(|()| dir)
+}
+
+fn compile_in(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join(HEADER.0), HEADER.1)?;
+    for (name, text) in SOURCES {
+        fs::write(dir.join(name), text)?;
+        compile(dir, name)?;
+    }
+    Ok(())
+}
+
+/// Compiles one source of a folder to an object beside it.
+///
+/// # Errors
+/// What the compiler says.
+pub fn compile(dir: &Path, source: &str) -> io::Result<()> {
+    let output = Command::new("clang").current_dir(dir).args(FLAGS).arg(source).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{source}: {}", String::from_utf8_lossy(&output.stderr))))
+}
