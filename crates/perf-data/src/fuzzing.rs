@@ -8,7 +8,7 @@ use crate::features::decode_one;
 use crate::record::Record;
 use crate::{
     AiHdr, Attr, AttrFlags, EmitPayload, Endian, Features, FileReader, LabelPayload, Layout, Private, RawRecord,
-    ReadFormat, Records, SampleType, ValuePayload, compressed, decode, journal, private,
+    ReadFormat, Records, SampleType, ValuePayload, btf, compressed, decode, journal, private,
 };
 
 /// Bytes at the start of the input of [`record_decode`] that make the layout; then come records.
@@ -62,7 +62,7 @@ fn look_at(record: &Record<'_>) {
             std::hint::black_box((chain, branches, reads));
             if let Some(raw) = s.raw {
                 let _ = std::hint::black_box((AiHdr::decode(raw).is_ok(), EmitPayload::decode(raw).is_ok()));
-                values(raw);
+                payloads(raw);
             }
         }
         Record::Read(r) => {
@@ -77,7 +77,7 @@ fn look_at(record: &Record<'_>) {
 }
 
 /// Payloads of values and labels, where the bytes are one.
-fn values(raw: &[u8]) {
+fn payloads(raw: &[u8]) {
     let mut again = Vec::new();
     if let Ok(value) = ValuePayload::decode(raw) {
         value.encode(&mut again);
@@ -159,6 +159,26 @@ pub fn journal(data: &[u8]) {
     // And as it stands, with whatever checksums it has.
     if let Ok(read) = journal::read(data) {
         private_again(&read.private);
+    }
+}
+
+/// BTF and the bytes of a value: a length of two bytes, so many bytes of BTF, and what is left.
+///
+/// Beside what every target asserts: a value that is read has a size, and the size of its type is no more.
+pub fn values(data: &[u8]) {
+    let Some((len, rest)) = data.split_first_chunk::<2>() else { return };
+    let (btf, bytes) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
+    let Ok(types) = btf::Types::parse(btf) else { return };
+    let last = u32::try_from(types.len()).unwrap_or(u32::MAX);
+    for id in (0..=last.saturating_add(1)).take(50) {
+        std::hint::black_box(types.name(id).len());
+        let Ok(value) = types.value(id, bytes) else { continue };
+        assert!(types.values(id, bytes).is_ok());
+        let size = types.size(id);
+        let is_list = matches!(value, btf::Value::List(_) | btf::Value::Text(_));
+        assert!(size.is_some_and(|size| is_list || size <= bytes.len() as u64), "type {id} of {size:?} bytes");
+        assert!(!value.to_string().is_empty());
+        std::hint::black_box((value.bare().len(), value.to_json().is_null()));
     }
 }
 

@@ -6,11 +6,13 @@
 //! - [`record`]: one record type per file, [`record::decode`] and [`record::Record::encode`].
 //! - [`attr`]: `struct perf_event_attr` and its bits.
 //! - [`reader`], [`writer`], [`pipe`], [`compressed`]: the containers. [`features`]: what stands around the records.
+//! - [`btf`]: types of what handlers write, and values of these types.
 //! - [`private`], [`journal`], [`tally`], [`texts`], [`handler_record`]: what the recordings of this profiler hold beyond perf's;
 //!   `docs/format.md` is their description.
 #![forbid(unsafe_code)]
 
 pub mod attr;
+pub mod btf;
 mod build_id;
 mod bytes;
 pub mod compressed;

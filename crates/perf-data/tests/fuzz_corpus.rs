@@ -22,12 +22,13 @@ use afterimage_perf_data::{
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 5] = [
+const TARGETS: [(&str, Target); 6] = [
     ("record_decode", fuzzing::record_decode),
     ("container", fuzzing::container),
     ("features", fuzzing::features),
     ("private", fuzzing::private),
     ("journal", fuzzing::journal),
+    ("values", fuzzing::values),
 ];
 
 fn folder(target: &str) -> PathBuf {
@@ -76,6 +77,7 @@ fn all_seeds() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
         ("features", feature_seeds()),
         ("private", entry_seeds(0)),
         ("journal", entry_seeds(3)),
+        ("values", value_seeds()),
     ])
 }
 
@@ -217,6 +219,16 @@ fn compressed(records: &[u8]) -> Vec<u8> {
         pipe.write(&record).unwrap();
     }
     pipe.finish(&Features::default()).unwrap()
+}
+
+/// Types and a value in both byte orders, and a value that is cut short.
+fn value_seeds() -> Vec<(String, Vec<u8>)> {
+    let seed = |big: bool, cut: usize| {
+        let (btf, _, value) = common::types::sample(big);
+        [&(btf.len() as u16).to_le_bytes()[..], &btf, &value[..value.len() - cut]].concat()
+    };
+    let all = [("little", seed(false, 0)), ("big", seed(true, 0)), ("cut", seed(false, 9))];
+    all.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
 }
 
 /// Each section with the byte that picks it before it, in both byte orders.

@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+pub mod types;
+
 use std::io::{Cursor, Seek, Write};
 
 use afterimage_perf_data::features::{
