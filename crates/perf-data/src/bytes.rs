@@ -3,7 +3,7 @@
 use crate::{Endian, Error, ErrorKind, Result};
 
 /// A place in some bytes. Every step is checked; an error names what was read and where.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
     /// Place of `rest` in the file, for errors.

@@ -4,6 +4,8 @@
 //! Within a pass the journal is written before the records that it speaks of: then it may know counts of samples that
 //! the file does not hold, which a reader then takes for lost, and never the other way round.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -172,19 +174,9 @@ pub struct Journal {
 /// # Errors
 /// When it does not begin like one. Damage further on ends the reading and stands in [`Journal::damage`].
 pub fn read(bytes: &[u8]) -> Result<Journal> {
-    const W: &str = "journal";
-    let mut c = Cursor::new(bytes, 0, Endian::Little);
-    if c.bytes::<8>(W)? != MAGIC {
-        return Err(Error::at(ErrorKind::BadValue, "magic of the journal", 0));
-    }
-    let version = c.u32(W)?;
-    if version != VERSION {
-        return Err(Error::at(ErrorKind::Unsupported, format!("journal of version {version}"), 8));
-    }
-    c.u32(W)?;
     let mut journal = Journal { private: Private::default(), damage: None, entries: 0 };
-    while !c.rest().is_empty() {
-        match next(&mut c).and_then(|(kind, data)| journal.private.apply(kind, &data)) {
+    for entry in entries(bytes)? {
+        match entry.and_then(|entry| journal.private.apply(entry.kind, &entry.unpack()?)) {
             Ok(()) => journal.entries += 1,
             Err(e) => {
                 journal.damage = Some(e);
@@ -196,7 +188,101 @@ pub fn read(bytes: &[u8]) -> Result<Journal> {
     Ok(journal)
 }
 
-fn next<'a>(c: &mut Cursor<'a>) -> Result<(u32, std::borrow::Cow<'a, [u8]>)> {
+/// The entries of a journal one by one, up to its end or the first that is damaged, which comes as an error and is the last.
+/// Nothing but the entry at hand is unpacked, so that a journal of any size can be gone through.
+///
+/// # Errors
+/// When it does not begin like a journal.
+pub fn entries(bytes: &[u8]) -> Result<Entries<'_>> {
+    const W: &str = "journal";
+    let mut c = Cursor::new(bytes, 0, Endian::Little);
+    if c.bytes::<8>(W)? != MAGIC {
+        return Err(Error::at(ErrorKind::BadValue, "magic of the journal", 0));
+    }
+    let version = c.u32(W)?;
+    if version != VERSION {
+        return Err(Error::at(ErrorKind::Unsupported, format!("journal of version {version}"), 8));
+    }
+    c.u32(W)?;
+    Ok(Entries { rest: Some(c) })
+}
+
+/// See [`entries`].
+#[derive(Debug)]
+pub struct Entries<'a> {
+    rest: Option<Cursor<'a>>,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<PackedEntry<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let c = self.rest.as_mut().filter(|c| !c.rest().is_empty())?;
+        let entry = next(c);
+        if entry.is_err() {
+            self.rest = None;
+        }
+        Some(entry)
+    }
+}
+
+/// One entry as it stands in a journal, and may stand in a private section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedEntry<'a> {
+    /// Its kind, see [`entry`].
+    pub kind: u32,
+    pub(crate) flags: u32,
+    pub(crate) data: &'a [u8],
+    at: u64,
+}
+
+impl<'a> PackedEntry<'a> {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// When they were packed in a way that is not known here, or cannot be unpacked.
+    pub fn unpack(&self) -> Result<Cow<'a, [u8]>> {
+        unpack(self.data, self.flags, self.at)
+    }
+
+    /// The texts of an entry of kind [`entry::TEXTS`]; none of any other.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn texts(&self) -> Result<Vec<TextDesc>> {
+        Ok(self.alone(entry::TEXTS)?.texts)
+    }
+
+    /// The images of an entry of kind [`entry::IMAGES`]; none of any other.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn images(&self) -> Result<BTreeMap<ImageId, Vec<u8>>> {
+        Ok(self.alone(entry::IMAGES)?.images)
+    }
+
+    /// A private section of what this entry tells of a BPF program or its types; an empty one for any other kind.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn programs(&self) -> Result<Private> {
+        match self.kind {
+            kind @ (entry::PROGRAM | entry::PROGRAM_TYPES) => self.alone(kind),
+            _ => Ok(Private::default()),
+        }
+    }
+
+    /// What the entry would be in a private section of its own, if it is of this kind.
+    fn alone(&self, kind: u32) -> Result<Private> {
+        let mut private = Private::default();
+        if self.kind == kind {
+            private.apply(kind, &self.unpack()?)?;
+        }
+        Ok(private)
+    }
+}
+
+fn next<'a>(c: &mut Cursor<'a>) -> Result<PackedEntry<'a>> {
     const W: &str = "journal entry";
     let at = c.at();
     let (kind, flags, len, sum) = (c.u32(W)?, c.u32(W)?, c.u64(W)?, c.u64(W)?);
@@ -205,7 +291,7 @@ fn next<'a>(c: &mut Cursor<'a>) -> Result<(u32, std::borrow::Cow<'a, [u8]>)> {
     if checksum(kind, flags, data) != sum {
         return Err(Error::at(ErrorKind::Checksum, W, at));
     }
-    Ok((kind, unpack(data, flags, at)?))
+    Ok(PackedEntry { kind, flags, data, at })
 }
 
 /// FNV-1a, 64 bits, over kind, flags, length and bytes, little-endian. It finds torn writes; it is no defence.

@@ -1,12 +1,13 @@
 //! The private section (feature bit 200): what perf's format has no place for. `docs/format.md` describes it.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{self, Read as _, Write};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::bytes::{Cursor, Out};
 use crate::features::{BpfBtf, BpfProgInfo};
+use crate::journal::PackedEntry;
 use crate::texts::{self, ImageId, TextDesc};
 use crate::{Endian, Error, ErrorKind, RecordingTally, Result};
 
@@ -271,6 +272,23 @@ impl Private {
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }
+}
+
+/// Bytes that an entry of a journal takes in a section.
+pub(crate) fn size_of(entry: &PackedEntry<'_>) -> u64 {
+    16 + (entry.data.len() as u64).next_multiple_of(8)
+}
+
+/// Writes an entry of a journal as one of a section.
+pub(crate) fn write_entry(entry: &PackedEntry<'_>, to: &mut impl Write) -> io::Result<()> {
+    let mut head = Vec::with_capacity(16);
+    let mut o = Out { buf: &mut head, endian: Endian::Little };
+    o.u32(entry.kind);
+    o.u32(entry.flags);
+    o.u64(entry.data.len() as u64);
+    to.write_all(&head)?;
+    to.write_all(entry.data)?;
+    to.write_all(&[0; 8][..entry.data.len().wrapping_neg() & 7])
 }
 
 /// By id, each once; of several with one id the last stays.

@@ -13,6 +13,8 @@ use std::io::{self, Seek, SeekFrom, Write};
 use crate::bytes::Out;
 use crate::features::{DescribedEvent, bit};
 use crate::header::{Bits, FileHeader, SIZE, Section};
+use crate::journal::PackedEntry;
+use crate::private;
 use crate::record::{Record, RecordHeader};
 use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Layout, Private, Result};
 
@@ -198,8 +200,26 @@ impl<W: Write + Seek> FileWriter<W> {
     ///
     /// # Errors
     /// When something cannot be written; the file is then as after a [`FileWriter::checkpoint`].
-    pub fn finish(mut self, features: &Features, private: Option<&Private>) -> Result<W> {
+    pub fn finish(self, features: &Features, private: Option<&Private>) -> Result<W> {
+        self.finish_with(features, private, &[])
+    }
+
+    /// As [`FileWriter::finish`]; the private section, which must be there, goes on with entries of a journal as they are,
+    /// so that their contents need no memory.
+    ///
+    /// # Errors
+    /// As for [`FileWriter::finish`].
+    pub fn finish_with(
+        mut self,
+        features: &Features,
+        private: Option<&Private>,
+        carried: &[PackedEntry<'_>],
+    ) -> Result<W> {
         self.checkpoint()?;
+        if private.is_none() && !carried.is_empty() {
+            return Err(Error::new(ErrorKind::BadValue, "entries of a journal without a private section"));
+        }
+        let more: u64 = carried.iter().map(private::size_of).sum();
         let sections = self.sections(features, private)?;
         let mut tail = Vec::new();
         let mut o = Out { buf: &mut tail, endian: Endian::Little };
@@ -211,8 +231,9 @@ impl<W: Write + Seek> FileWriter<W> {
             match in_front.filter(|_| is_in_front(*feature)) {
                 Some(section) => section.encode(&mut o),
                 None => {
-                    Section { offset: at, size: data.len() as u64 }.encode(&mut o);
-                    at += data.len() as u64;
+                    let size = data.len() as u64 + if *feature == private::FEATURE_BIT { more } else { 0 };
+                    Section { offset: at, size }.encode(&mut o);
+                    at += size;
                 }
             }
         }
@@ -222,6 +243,8 @@ impl<W: Write + Seek> FileWriter<W> {
             to.write_all(&tail)?;
             let behind = sections.iter().filter(|(feature, _)| !is_in_front(*feature));
             behind.into_iter().try_for_each(|(_, data)| to.write_all(data))?;
+            // The private section is the last one.
+            carried.iter().try_for_each(|entry| private::write_entry(entry, to))?;
             to.flush()?;
             // Only now: a header with feature bits promises all of the sections.
             to.seek(SeekFrom::Start(0))?;

@@ -9,7 +9,9 @@ use std::io::Cursor;
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
 use afterimage_perf_data::private::{self, entry};
 use afterimage_perf_data::texts::Loader;
-use afterimage_perf_data::{ErrorKind, FileReader, FileWriter, ImageId, ImageUse, Private, TextDesc, journal};
+use afterimage_perf_data::{
+    ErrorKind, Features, FileReader, FileWriter, ImageId, ImageUse, Private, TextDesc, journal,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -203,4 +205,25 @@ fn programs_of_a_journal_are_features() {
     assert_eq!(unfinished.private().unwrap().images, common::private().images);
     assert!(unfinished.private().unwrap().programs.is_empty());
     assert_eq!(private::VERSION, 1, "kinds are added without a new version");
+}
+
+/// What a journal holds of texts can stand in a finished recording entry by entry, behind what is written anew.
+#[test]
+fn entries_of_a_journal_are_carried_over() {
+    let all = common::private();
+    let own = TextDesc { number: 1 << 32, kind: "kernel".into(), ..TextDesc::default() };
+    let private = Private { texts: vec![own.clone()], tally: all.tally.clone(), ..Private::default() };
+    let journal = journal_of(&all);
+    let of_texts = |entry: &journal::PackedEntry<'_>| [entry::TEXTS, entry::IMAGES].contains(&entry.kind);
+    let carried: Vec<_> = journal::entries(&journal).unwrap().map(Result::unwrap).filter(of_texts).collect();
+    assert!(carried.len() > 2, "{}", carried.len());
+    let writer = FileWriter::create(Cursor::new(Vec::new()), &common::events()).unwrap();
+    let bytes = writer.finish_with(&Features::default(), Some(&private), &carried).unwrap().into_inner();
+    let reader = FileReader::open(&bytes).unwrap();
+    let mut texts = all.texts.clone();
+    texts.push(own);
+    assert_eq!(reader.private(), Some(&Private { texts, images: all.images.clone(), ..private.clone() }));
+
+    let writer = FileWriter::create(Cursor::new(Vec::new()), &common::events()).unwrap();
+    assert_eq!(writer.finish_with(&Features::default(), None, &carried).unwrap_err().kind(), ErrorKind::BadValue);
 }

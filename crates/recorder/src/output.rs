@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use afterimage_perf_data::features::bit;
-use afterimage_perf_data::journal;
-use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, Private, RecordingTally};
+use afterimage_perf_data::journal::{self, PackedEntry};
+use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, RecordingTally};
 
 use afterimage_symbols::file::FileBytes;
 
@@ -151,18 +151,18 @@ impl Output {
         regular(file).then(|| FileBytes::open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).ok())?
     }
 
-    /// What the journal holds so far; `None` without one.
-    pub(crate) fn read_journal(&self) -> Option<Private> {
+    /// The journal so far; `None` without one.
+    pub(crate) fn read_journal(&self) -> Option<FileBytes> {
         let Output::File(output) = self else { return None };
         let path = format!("/proc/self/fd/{}", output.journal.as_ref()?.get_ref().as_raw_fd());
-        let bytes = FileBytes::open(Path::new(&path)).ok()?;
-        journal::read(&bytes).ok().map(|journal| journal.private)
+        FileBytes::open(Path::new(&path)).ok()
     }
 
-    /// Ends the recording: features and private section are written, the journal is removed.
-    pub(crate) fn finish(self, features: &Features) -> Result<u64, RecordError> {
+    /// Ends the recording: features and private section are written, which goes on with entries of the journal; then the
+    /// journal is removed.
+    pub(crate) fn finish(self, features: &Features, carried: &[PackedEntry<'_>]) -> Result<u64, RecordError> {
         match self {
-            Output::File(f) => f.finish(features),
+            Output::File(f) => f.finish(features, carried),
             Output::Pipe(p) => {
                 let bytes = p.bytes_written();
                 let queue = p.finish(features).map_err(|e| written(Path::new("-"), e))?;
@@ -232,9 +232,9 @@ impl FileOutput {
         all().map_err(|e| written(&self.path, e))
     }
 
-    fn finish(self, features: &Features) -> Result<u64, RecordError> {
+    fn finish(self, features: &Features, carried: &[PackedEntry<'_>]) -> Result<u64, RecordError> {
         let FileOutput { path, writer, journal, .. } = self;
-        let file = writer.finish(features, features.private.as_ref()).map_err(|e| written(&path, e))?;
+        let file = writer.finish_with(features, features.private.as_ref(), carried).map_err(|e| written(&path, e))?;
         let bytes = file.metadata().map_or(0, |m| m.len());
         if let Some(own) = journal {
             let (own, journal) = (own.into_inner(), journal::path_of(&path));

@@ -319,11 +319,12 @@ impl Live {
         features.sample_time = passes.span;
         let addresses = output.read_back().map(|bytes| kernel_names::addresses(&bytes)).unwrap_or_default();
         let table = Some(&addresses).filter(|found| !found.is_empty()).and_then(|_| KernelTable::running().ok());
-        let mut texts = Finished::default();
+        let (mut texts, mut journal) = (Finished::default(), None);
         if session.texts.is_on() {
             let news = session.texts.close();
             output.news(&news)?;
-            texts = text::fold(output.read_journal().unwrap_or_default(), &addresses);
+            journal = output.read_journal();
+            texts = text::fold(journal.as_deref().unwrap_or_default(), &addresses);
             let left_out = table.as_ref().map_or(0, |table| texts.kernel_functions(&session.texts, table, &addresses));
             problems.extend(session.texts.problems(left_out));
             features.bpf_progs = std::mem::take(&mut texts.programs);
@@ -340,7 +341,7 @@ impl Live {
             images: texts.images,
             ..Private::default()
         });
-        let bytes = output.finish(&features)?;
+        let bytes = output.finish(&features, &journal.as_deref().map(text::carried).unwrap_or_default())?;
         passes.files.keep_unreachable(Cache::open_default().as_ref());
         Ok(Outcome { tally, bytes, ended, problems })
     }

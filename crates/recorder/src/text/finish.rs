@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use afterimage_kernel_text::{TextKind, Way};
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
-use afterimage_perf_data::{ImageId, ImageUse, Private, TextDesc};
+use afterimage_perf_data::journal::{self, PackedEntry};
+use afterimage_perf_data::private::entry;
+use afterimage_perf_data::{ImageId, ImageUse, TextDesc};
 use afterimage_symbols::KernelTable;
 
 use super::program_info::{self, Code};
@@ -15,7 +17,7 @@ const MADE_UP: usize = 1000;
 /// The numbers of the kernel's functions stand above those of all other texts.
 const FIRST_FUNCTION: u64 = 1 << 32;
 
-/// What a finished recording holds of kernel text.
+/// What a finished recording holds of kernel text beside the texts and images of its journal.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) texts: Vec<TextDesc>,
@@ -24,30 +26,80 @@ pub(crate) struct Finished {
     pub(crate) types: Vec<BpfBtf>,
 }
 
-/// What the journal holds, and beside it the information of programs that nobody could ask the kernel about.
-pub(crate) fn fold(journal: Private, sampled: &HashSet<u64>) -> Finished {
-    let Private { texts, images, mut programs, program_types: types, .. } = journal;
+/// The entries of a journal that a finished recording takes over as they are. They are not unpacked together: a recording
+/// may have seen millions of texts.
+pub(crate) fn carried(journal: &[u8]) -> Vec<PackedEntry<'_>> {
+    whole_entries(journal).filter(|found| matches!(found.kind, entry::TEXTS | entry::IMAGES)).collect()
+}
+
+fn whole_entries(journal: &[u8]) -> impl Iterator<Item = PackedEntry<'_>> {
+    journal::entries(journal).into_iter().flatten().map_while(Result::ok)
+}
+
+/// The programs that the journal tells of, and beside them the information of those that nobody could ask the kernel about.
+pub(crate) fn fold(journal: &[u8], sampled: &HashSet<u64>) -> Finished {
+    let (mut programs, mut types) = programs_of(journal);
     let known: HashSet<u32> = programs.iter().map(BpfProgInfo::id).collect();
-    let mut by_id = BTreeMap::<u32, Vec<&TextDesc>>::new();
-    for text in &texts {
+    let unknown = |text: &TextDesc| {
         let id = text.id.filter(|id| *id != 0 && text.function.is_some() && !known.contains(id));
-        if let Some(id) = id {
-            by_id.entry(id).or_default().push(text);
-        }
+        id.is_some()
+    };
+    let all: HashSet<u32> = texts_of(journal).filter(unknown).filter_map(|text| text.id).collect();
+    let wanted = if all.len() > MADE_UP { sampled_of(journal, &unknown, sampled) } else { all };
+    let mut by_number = BTreeMap::<u64, TextDesc>::new();
+    // A later description of a number takes the place of the earlier one.
+    by_number.extend(
+        texts_of(journal)
+            .filter(|text| unknown(text) && text.id.is_some_and(|id| wanted.contains(&id)))
+            .map(|text| (text.number, text)),
+    );
+    let mut by_id = BTreeMap::<u32, Vec<&TextDesc>>::new();
+    for text in by_number.values() {
+        by_id.entry(text.id.unwrap_or(0)).or_default().push(text);
     }
-    if by_id.len() > MADE_UP {
-        let mut sampled: Vec<u64> = sampled.iter().copied().collect();
-        sampled.sort_unstable();
-        let got_samples = |text: &&TextDesc| {
-            let end = text.address.saturating_add(text.length.or(text.length_reported).unwrap_or(0).into());
-            let first = sampled.get(sampled.partition_point(|addr| *addr < text.address));
-            first.is_some_and(|addr| *addr < end)
-        };
-        by_id.retain(|_, functions| functions.iter().any(got_samples));
-    }
+    let images = images_of(journal, by_number.values());
     programs.extend(by_id.into_iter().filter_map(|(id, functions)| made_up(id, functions, &images)));
     programs.sort_by_key(BpfProgInfo::id);
-    Finished { texts, images, programs, types }
+    types.sort_by_key(|types| types.id);
+    Finished { programs, types, ..Finished::default() }
+}
+
+/// What the kernel told of programs, the last of each id.
+fn programs_of(journal: &[u8]) -> (Vec<BpfProgInfo>, Vec<BpfBtf>) {
+    let (mut programs, mut types) = (BTreeMap::new(), BTreeMap::new());
+    for found in whole_entries(journal) {
+        let Ok(told) = found.programs() else { continue };
+        programs.extend(told.programs.into_iter().map(|program| (program.id(), program)));
+        types.extend(told.program_types.into_iter().map(|types| (types.id, types)));
+    }
+    (programs.into_values().collect(), types.into_values().collect())
+}
+
+/// The texts entry by entry; several may describe one number.
+fn texts_of(journal: &[u8]) -> impl Iterator<Item = TextDesc> {
+    whole_entries(journal).filter_map(|found| found.texts().ok()).flatten()
+}
+
+/// The ids of programs with a function that samples fell into.
+fn sampled_of(journal: &[u8], unknown: &dyn Fn(&TextDesc) -> bool, sampled: &HashSet<u64>) -> HashSet<u32> {
+    let mut sampled: Vec<u64> = sampled.iter().copied().collect();
+    sampled.sort_unstable();
+    let got_samples = |text: &TextDesc| {
+        let end = text.address.saturating_add(text.length.or(text.length_reported).unwrap_or(0).into());
+        let first = sampled.get(sampled.partition_point(|addr| *addr < text.address));
+        first.is_some_and(|addr| *addr < end)
+    };
+    texts_of(journal).filter(|text| unknown(text) && got_samples(text)).filter_map(|text| text.id).collect()
+}
+
+/// The bytes of these texts.
+fn images_of<'a>(journal: &[u8], texts: impl Iterator<Item = &'a TextDesc>) -> BTreeMap<ImageId, Vec<u8>> {
+    let wanted: HashSet<ImageId> = texts.flat_map(|text| &text.images).map(|image| image.image).collect();
+    if wanted.is_empty() {
+        return BTreeMap::new();
+    }
+    let images = whole_entries(journal).filter_map(|found| found.images().ok()).flatten();
+    images.filter(|(id, _)| wanted.contains(id)).collect()
 }
 
 /// The information of one program from the copies of all its functions.

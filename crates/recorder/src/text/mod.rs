@@ -20,7 +20,7 @@ use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
 use afterimage_perf_data::record::{BpfEvent, Ksymbol, RawRecord, decode, kind};
 use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc};
 
-pub(crate) use finish::{Finished, fold};
+pub(crate) use finish::{Finished, carried, fold};
 pub use watch::Watch;
 
 use living::Living;
