@@ -42,6 +42,9 @@ pub(crate) struct RecordArgs {
     /// How call chains are taken: fp
     #[arg(long = "call-graph", value_name = "MODE")]
     pub(crate) call_graph: Option<String>,
+    /// Record no call chains, whatever else asks for them: a handler may then walk stacks itself
+    #[arg(long = "no-callchain")]
+    pub(crate) no_callchain: bool,
     /// Size of each sampling ring in pages, or with a unit: 128, 1M
     #[arg(short = 'm', long = "mmap-pages", value_name = "PAGES")]
     pub(crate) mmap_pages: Option<String>,
@@ -54,9 +57,12 @@ pub(crate) struct RecordArgs {
     /// Start sampling this many milliseconds after everything is set up
     #[arg(short = 'D', long = "delay", value_name = "MS")]
     pub(crate) delay: Option<u64>,
-    /// Program that runs on each sample: none, emit or count
+    /// Program that runs on each sample: none, emit, count, or one of your own as FILE.o[:PROGRAM]
     #[arg(long = "handler", value_name = "NAME")]
     pub(crate) handler: Option<String>,
+    /// Set a constant of your own handler; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", action = ArgAction::Append, requires = "handler")]
+    pub(crate) set: Vec<String>,
     /// With emit or count: let the ordinary sample through too
     #[arg(long = "chain", requires = "handler")]
     pub(crate) chain: bool,

@@ -1,6 +1,7 @@
 //! `afterimage record`: the live session as a subcommand.
 
 mod args;
+mod handler;
 mod plan;
 mod status;
 
@@ -86,10 +87,7 @@ fn explain(error: RecordError, plan: &Plan, say: &Say) -> anyhow::Error {
         RecordError::Capability { .. } => Problem::failed(error.to_string()).hint(setcap("cap_bpf,cap_perfmon")),
         RecordError::Open(open) => open_problem(open.kind, &error, plan),
         RecordError::Start(start) => Problem::failed(error.to_string()).code(u8::try_from(start.code()).unwrap_or(1)),
-        RecordError::Handler(handler) => {
-            handler.log().iter().for_each(|line| say.detail(line));
-            Problem::failed(error.to_string())
-        }
+        RecordError::Handler(error) => handler::not_loaded(error, say),
         RecordError::Output { .. } => Problem::failed(error.to_string()).hint(readable(plan)),
         _ => Problem::failed(error.to_string()),
     };

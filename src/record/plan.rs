@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use afterimage_handler::Builtin;
 use afterimage_kernel_text::Way;
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::facts::{Facts, parse_cpu_list};
@@ -11,6 +10,7 @@ use afterimage_perf_event::spec;
 use afterimage_recorder::{Destination, Plan, Subject, TextOptions};
 
 use super::args::RecordArgs;
+use super::handler;
 use crate::exit::{Problem, not_yet};
 
 /// The longest duration, ten years: more would be no time that a clock can be set to.
@@ -21,7 +21,7 @@ const PAGES: usize = 128;
 
 /// Turns the options into a plan. What of them does not count is appended to `overridden`, a line each.
 pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String>) -> anyhow::Result<Plan> {
-    let handler = args.handler.as_deref().map(handler).transpose()?;
+    let handler = handler::chosen(args.handler.as_deref(), &args.set)?;
     let events = events(args, facts)?;
     Ok(Plan {
         events,
@@ -29,7 +29,7 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         subject: subject(args, overridden)?,
         command: args.command.clone(),
         inherit: !args.no_inherit,
-        callchain: callchain(args)?,
+        callchain: callchain(args)? && !args.no_callchain,
         pages: args.mmap_pages.as_deref().map_or(Ok(PAGES), pages)?,
         destination: destination(&args.output),
         duration: args.duration.map(duration).transpose()?,
@@ -43,16 +43,6 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
 
 fn usage(text: impl Into<String>) -> anyhow::Error {
     Problem::usage(text).into()
-}
-
-fn handler(name: &str) -> anyhow::Result<Builtin> {
-    if name.contains('/') || name.contains(".o") {
-        return Err(not_yet("--handler FILE"));
-    }
-    name.parse().map_err(|_| {
-        let problem = Problem::usage(format!("--handler {name}: no such handler"));
-        problem.hint("built in are none, emit and count").into()
-    })
 }
 
 fn text(ways: Option<&str>) -> anyhow::Result<TextOptions> {
@@ -235,12 +225,5 @@ mod tests {
         for bad in ["", "memory", "free-time,"] {
             assert!(text(Some(bad)).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_file_is_no_builtin() {
-        assert_eq!(handler("count").unwrap(), Builtin::Count);
-        assert!(handler("counts").is_err());
-        assert!(handler("./count.o").unwrap_err().to_string().contains("not supported yet"));
     }
 }

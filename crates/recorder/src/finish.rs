@@ -1,21 +1,23 @@
 //! What stands around the records of a recording: events, features, the private section.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use afterimage_handler::object::{LoadedObject, Object};
 use afterimage_handler::{Builtin, HandlerId};
 use afterimage_kernel_text::capture::by_id::Program;
 use afterimage_perf_data::features::{BpfBtf, BuildIdEntry, ClockData, GroupDesc, PmuMapping, RawFeature, bit};
 use afterimage_perf_data::record::cpumode;
-use afterimage_perf_data::{BuildId, EventDesc, Features, HandlerDesc};
+use afterimage_perf_data::{BuildId, EventDesc, Features, HandlerDesc, HandlerTypes};
 use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::open::Opened;
 use afterimage_perf_event::spec::EventSpec;
 
-use crate::Plan;
 use crate::host::Host;
 use crate::pass::CountTarget;
 use crate::session::Session;
+use crate::{Handler, Plan};
 use crate::{synth, tracing_data};
 
 /// The first id of events that the kernel does not know: the entries of count tables beside the counted event.
@@ -54,15 +56,19 @@ pub(crate) fn describe(session: &Session, plan: &Plan) -> Described {
                 };
                 count_targets[event] = Some(target);
             }
-            handlers.push(HandlerDesc {
+            let mut desc = HandlerDesc {
                 event,
-                name: plan.builtin().name().to_owned(),
+                name: plan.handler_name().to_owned(),
                 chain: plan.chain || plan.builtin() == Builtin::None,
                 output_event,
                 mechanism: loaded.mechanism().name().to_owned(),
                 id: HandlerId::from(plan.builtin()).0,
                 ..HandlerDesc::default()
-            });
+            };
+            if let (Some(Handler::Object { path, object }), Some(of)) = (&plan.handler, session.objects.first()) {
+                of_object(&mut desc, path, object, of);
+            }
+            handlers.push(desc);
         }
         events.extend(seconds);
     }
@@ -70,6 +76,20 @@ pub(crate) fn describe(session: &Session, plan: &Plan) -> Described {
     sideband.iter_mut().for_each(|event| event.name = "dummy:HG".to_owned());
     events.extend(sideband);
     Described { events, handlers, count_targets }
+}
+
+/// Adds what is to be said of a handler from an object.
+fn of_object(desc: &mut HandlerDesc, path: &Path, object: &Object, loaded: &LoadedObject) {
+    desc.id = loaded.id.0;
+    desc.program = Some(loaded.name.clone());
+    desc.object = Some(path.to_string_lossy().into_owned());
+    desc.tag = Some(loaded.tag.clone());
+    desc.set = object.settings().iter().map(|set| (set.name.clone(), set.value.clone())).collect();
+}
+
+/// The types of what a handler writes.
+pub(crate) fn types(loaded: &LoadedObject) -> HandlerTypes {
+    HandlerTypes { handler: loaded.id.0.into(), btf: loaded.btf.clone() }
 }
 
 fn described(opened: &Opened) -> Vec<EventDesc> {

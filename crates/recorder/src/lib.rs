@@ -24,7 +24,7 @@ mod wait;
 
 pub use afterimage_kernel_text::capture::Options as TextOptions;
 pub use error::RecordError;
-pub use plan::{Destination, Plan, Progress, Subject};
+pub use plan::{Destination, Handler, Plan, Progress, Subject};
 pub use run::{Outcome, record};
 pub use text::{News, Watch};
 

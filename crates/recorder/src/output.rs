@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::journal::{self, PackedEntry};
-use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, PipeWriter, RecordingTally};
+use afterimage_perf_data::{
+    EventDesc, Features, FileWriter, HandlerDesc, HandlerTypes, PipeWriter, RecordingTally,
+};
 
 use afterimage_symbols::file::FileBytes;
 
@@ -100,6 +102,13 @@ impl Output {
     /// Marks the end of what was there before: a reader applies it before everything else.
     pub(crate) fn end_of_scan(&mut self, tally: &RecordingTally, news: &News) -> Result<(), RecordError> {
         self.pass(&PassContent { records: &[], true_counts: &[], tally, news })
+    }
+
+    /// Tells of the types of what a handler writes. A stream has no place for that.
+    pub(crate) fn handler_types(&mut self, types: &[HandlerTypes]) -> Result<(), RecordError> {
+        let Output::File(output) = self else { return Ok(()) };
+        let Some(journal) = &mut output.journal else { return Ok(()) };
+        types.iter().try_for_each(|one| journal.handler_types(one)).map_err(|e| written(&output.path, e))
     }
 
     /// Appends what is new of kernel text after the last pass.

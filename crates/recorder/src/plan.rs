@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use afterimage_handler::Builtin;
+use afterimage_handler::object::Object;
 use afterimage_kernel_text::capture;
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::spec::EventSpec;
@@ -33,6 +35,38 @@ pub enum Destination {
     Pipe,
 }
 
+/// The program on each sample.
+#[derive(Clone, Debug)]
+pub enum Handler {
+    /// One that comes with us.
+    Builtin(Builtin),
+    /// One from an object file, which has been opened; it says itself what becomes of a sample.
+    Object {
+        /// The file as the user named it.
+        path: PathBuf,
+        /// What was in it.
+        object: Arc<Object>,
+    },
+}
+
+impl Handler {
+    /// The name that it goes by: of the built-in handler, or of the program.
+    pub fn name(&self) -> &str {
+        match self {
+            Handler::Builtin(builtin) => builtin.name(),
+            Handler::Object { object, .. } => object.program(),
+        }
+    }
+
+    /// Whether it may write to handler rings.
+    pub fn writes(&self) -> bool {
+        match self {
+            Handler::Builtin(builtin) => *builtin == Builtin::Emit,
+            Handler::Object { object, .. } => object.writes(),
+        }
+    }
+}
+
 /// A whole recording.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -57,8 +91,8 @@ pub struct Plan {
     /// How long to wait before sampling starts.
     pub delay: Option<Duration>,
     /// The program on each sample. `None`: nobody asked; samples go through a stub where that is allowed.
-    pub handler: Option<Builtin>,
-    /// With `emit` or `count`: the ordinary sample is kept too.
+    pub handler: Option<Handler>,
+    /// With `emit` or `count`: the ordinary sample is kept too. An object's handler decides that itself.
     pub chain: bool,
     /// How kernel text is kept; `None`: not at all.
     pub text: Option<capture::Options>,
@@ -67,9 +101,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The handler that runs.
+    /// The built-in handler that runs; none beside an object's.
     pub fn builtin(&self) -> Builtin {
-        self.handler.unwrap_or(Builtin::None)
+        match &self.handler {
+            Some(Handler::Builtin(builtin)) => *builtin,
+            _ => Builtin::None,
+        }
+    }
+
+    /// The name of the handler that runs.
+    pub fn handler_name(&self) -> &str {
+        self.handler.as_ref().map_or(Builtin::None.name(), Handler::name)
+    }
+
+    /// Whether handler rings are needed.
+    pub fn writes(&self) -> bool {
+        self.handler.as_ref().is_some_and(Handler::writes)
     }
 }
 

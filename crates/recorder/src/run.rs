@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use afterimage_handler::Builtin;
 use afterimage_kernel_text::capture::by_id;
-use afterimage_perf_data::{Endian, Features, Layout, Private, RecordingTally};
+use afterimage_perf_data::{Endian, Features, HandlerTypes, Layout, Private, RecordingTally};
 use afterimage_perf_event::caps::{Cap, Caps};
 use afterimage_perf_event::child::{self, Child, Ended};
 use afterimage_perf_event::facts::Facts;
@@ -22,7 +22,7 @@ use afterimage_symbols::cache::Cache;
 use crate::finish::{self, Described};
 use crate::output::Output;
 use crate::pass::Passes;
-use crate::plan::{Destination, Plan, Progress, Subject};
+use crate::plan::{Destination, Handler, Plan, Progress, Subject};
 use crate::session::{Session, may_use_bpf};
 use crate::synth::kernel::KernelText;
 use crate::synth::{self, Scanner, procfs};
@@ -104,11 +104,14 @@ fn stdout_of_child(plan: &Plan) -> Result<Stdio, RecordError> {
 /// What can be refused before anything is opened.
 fn check(plan: &Plan) -> Result<(), RecordError> {
     let usage = |text: &str| Err(RecordError::Usage(text.to_owned()));
-    let Some(handler) = plan.handler else { return Ok(()) };
+    let Some(handler) = &plan.handler else { return Ok(()) };
     if plan.events.iter().all(|event| event.class == EventClass::Tracepoint) {
         return usage("--handler: tracepoint events run no handler, for it would see everybody's hits");
     }
-    if handler == Builtin::Count && plan.destination == Destination::Pipe {
+    if plan.chain && matches!(handler, Handler::Object { .. }) {
+        return usage("--chain: an object decides itself whether a sample is kept");
+    }
+    if plan.builtin() == Builtin::Count && plan.destination == Destination::Pipe {
         return usage("--handler count: its counts have no place in the pipe form");
     }
     if !may_use_bpf() {
@@ -164,6 +167,7 @@ struct Live {
     passes: Passes,
     features: Features,
     handlers: Vec<afterimage_perf_data::HandlerDesc>,
+    types: Vec<HandlerTypes>,
     sideband: Layout,
 }
 
@@ -171,10 +175,12 @@ impl Live {
     fn begin(plan: &Plan, facts: &Facts, session: &Session) -> Result<Live, RecordError> {
         let Described { events, handlers, count_targets } = finish::describe(session, plan);
         let features = finish::features_before(plan, &session.sampling.specs, facts);
-        let output = Output::create(&plan.destination, &events, &features, &handlers)?;
+        let types: Vec<HandlerTypes> = session.objects.iter().map(finish::types).collect();
+        let mut output = Output::create(&plan.destination, &events, &features, &handlers)?;
+        output.handler_types(&types)?;
         let sideband = Layout::new(session.sideband.attr(), Endian::NATIVE);
         let passes = Passes::new(events, sideband, count_targets);
-        Ok(Live { output, passes, features, handlers, sideband })
+        Ok(Live { output, passes, features, handlers, types, sideband })
     }
 
     /// Writes what was there before: kernel, programs, processes.
@@ -300,7 +306,7 @@ impl Live {
 
     /// The final tally, features and private section.
     fn end(self, mut session: Session, ended: Option<Ended>) -> Result<Outcome, RecordError> {
-        let Live { mut output, passes, mut features, handlers, .. } = self;
+        let Live { mut output, passes, mut features, handlers, types, .. } = self;
         let lost = KernelLost::read(&session);
         let (tally, mut problems) = tallies::complete(&session, &lost);
         problems.extend(passes.damage.iter().map(|(first, times)| format!("{first} ({times} such)")));
@@ -335,6 +341,7 @@ impl Live {
         features.private = Some(Private {
             tally: Some(tally.clone()),
             handlers,
+            handler_types: types,
             true_counts: passes.true_counts,
             kernel_symbols: table.map(|table| table.excerpt(addresses)).unwrap_or_default(),
             texts: texts.texts,

@@ -8,7 +8,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use afterimage_handler::{Builtin, EventConfig, Handlers, Options as HandlerOptions};
+use afterimage_handler::object::LoadedObject;
+use afterimage_handler::{EventConfig, Handlers, Options as HandlerOptions};
 use afterimage_perf_data::{AttrFlags, Endian, Layout, SampleType};
 use afterimage_perf_event::caps::{Cap, Caps};
 use afterimage_perf_event::config::{Config, Rate};
@@ -22,7 +23,7 @@ use afterimage_perf_event::sys::Kernel;
 use crate::book::{Book, Place, RingOwner};
 use crate::synth::procfs;
 use crate::text::Texts;
-use crate::{Destination, Plan, RecordError};
+use crate::{Destination, Handler, Plan, RecordError};
 
 /// How often the events of a target that keeps growing are opened.
 const OPENINGS: usize = 10;
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) sideband: Sideband,
     pub(crate) texts: Texts,
     pub(crate) handlers: Option<Handlers>,
+    /// Objects that handlers came from.
+    pub(crate) objects: Vec<LoadedObject>,
     /// Per sampling event, its index among the events that carry a stub.
     pub(crate) stubs: Vec<Option<usize>>,
     pub(crate) owners: Owners,
@@ -77,11 +80,12 @@ impl Session {
         let config = Config { rate: plan.rate, callchain: plan.callchain, ..Config::default() };
         specs.iter_mut().for_each(|spec| config.apply(spec));
         let mut sampled = Sampled::open(kernel, facts, plan, find, specs, &online, notes)?;
-        let outputs = match plan.builtin() {
-            Builtin::Emit => open_outputs(kernel, facts, plan, &mut sampled, &online)?,
-            _ => None,
+        let outputs = match plan.writes() {
+            true => open_outputs(kernel, facts, plan, &mut sampled, &online)?,
+            false => None,
         };
-        let Sampled { sampling, stubs, handlers, target, born } = sampled;
+        let Sampled { sampling, stubs, programs, target, born } = sampled;
+        let (handlers, objects) = programs.map_or((None, Vec::new()), |p| (Some(p.handlers), p.objects));
         // A stream has no place for text.
         let mut texts = Texts::start(plan.text.as_ref().filter(|_| plan.destination != Destination::Pipe));
         let mut wanted = AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT | AttrFlags::BUILD_ID;
@@ -109,6 +113,7 @@ impl Session {
             sideband,
             texts,
             handlers,
+            objects,
             stubs,
             owners,
             book,
@@ -165,12 +170,18 @@ fn stub_indices(specs: &[EventSpec]) -> Vec<Option<usize>> {
         .collect()
 }
 
+/// What is loaded for the sampling events.
+struct Programs {
+    handlers: Handlers,
+    objects: Vec<LoadedObject>,
+}
+
 /// The sampling events with their programs.
 struct Sampled {
     sampling: Opened,
     /// Per event, its index among those that carry a stub.
     stubs: Vec<Option<usize>>,
-    handlers: Option<Handlers>,
+    programs: Option<Programs>,
     target: Target,
     /// Tasks that were started while programs were attached.
     born: usize,
@@ -195,33 +206,33 @@ impl Sampled {
         notes.extend(sampling.notes.iter().map(ToString::to_string));
 
         let stubs = stub_indices(&sampling.specs);
-        let mut handlers = programs(plan, &sampling, &stubs, cpus, notes)?;
+        let mut programs = load_programs(plan, &sampling, &stubs, cpus, notes)?;
         let mut born = 0;
-        if grows(&target) && handlers.is_some() {
+        if grows(&target) && programs.is_some() {
             for turn in 0..OPENINGS {
                 if turn > 0 {
-                    handlers = programs(plan, &sampling, &stubs, cpus, &mut Vec::new())?;
+                    programs = load_programs(plan, &sampling, &stubs, cpus, &mut Vec::new())?;
                 }
                 target = find()?;
                 let before = family(&target);
                 let specs = std::mem::take(&mut sampling.specs);
                 drop(sampling);
                 sampling = open::open(kernel, facts, specs, &target, options)?;
-                handlers = attached(handlers, plan, &sampling, &stubs, notes)?;
+                programs = attached(programs, plan, &sampling, &stubs, notes)?;
                 born = family(&target).into_iter().filter(|tid| !before.contains(tid)).count();
                 if born == 0 {
                     break;
                 }
             }
         } else {
-            handlers = attached(handlers, plan, &sampling, &stubs, notes)?;
+            programs = attached(programs, plan, &sampling, &stubs, notes)?;
         }
         if born > 0 {
             notes.push(format!(
                 "{born} tasks were started while programs were attached; they may be sampled without one"
             ));
         }
-        Ok(Sampled { sampling, stubs, handlers, target, born })
+        Ok(Sampled { sampling, stubs, programs, target, born })
     }
 }
 
@@ -239,13 +250,13 @@ fn family(target: &Target) -> Vec<u32> {
 }
 
 /// Loads the programs for the events that take one.
-fn programs(
+fn load_programs(
     plan: &Plan,
     sampling: &Opened,
     stubs: &[Option<usize>],
     cpus: &[u32],
     notes: &mut Vec<String>,
-) -> Result<Option<Handlers>, RecordError> {
+) -> Result<Option<Programs>, RecordError> {
     if stubs.iter().all(Option::is_none) {
         return Ok(None);
     }
@@ -254,9 +265,9 @@ fn programs(
         return Ok(None);
     }
     match load(plan, sampling, stubs, cpus) {
-        Ok(handlers) => {
-            notes.extend(handlers.note().map(str::to_owned));
-            Ok(Some(handlers))
+        Ok(programs) => {
+            notes.extend(programs.handlers.note().map(str::to_owned));
+            Ok(Some(programs))
         }
         Err(error) if plan.handler.is_none() => {
             notes.push(format!("samples go without a program: {error}"));
@@ -271,31 +282,39 @@ fn load(
     sampling: &Opened,
     stubs: &[Option<usize>],
     cpus: &[u32],
-) -> Result<Handlers, afterimage_handler::Error> {
+) -> Result<Programs, afterimage_handler::Error> {
     let with_stub = sampling.specs.iter().zip(stubs).filter(|(_, stub)| stub.is_some());
-    let events = with_stub.map(|(spec, _)| EventConfig::from_attr(&spec.attr)).collect::<Result<_, _>>()?;
+    let events = with_stub.map(|(spec, _)| EventConfig::from_attr(&spec.attr)).collect::<Result<Vec<_>, _>>()?;
     let options = HandlerOptions {
         builtin: plan.builtin(),
         chain: plan.chain,
-        events,
+        events: events.clone(),
         cpus: cpus.to_vec(),
         ..HandlerOptions::default()
     };
-    Handlers::load(&options)
+    let mut handlers = Handlers::load(&options)?;
+    let mut objects = Vec::new();
+    if let Some(Handler::Object { object, .. }) = &plan.handler {
+        let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &[])?;
+        let id = handlers.add(loaded.name.clone(), loaded.program()?);
+        handlers.swap(id)?;
+        objects.push(loaded);
+    }
+    Ok(Programs { handlers, objects })
 }
 
 /// Attaches a stub to every event that takes one. When that fails and nobody asked for a handler, there is none.
 fn attached(
-    handlers: Option<Handlers>,
+    programs: Option<Programs>,
     plan: &Plan,
     sampling: &Opened,
     stubs: &[Option<usize>],
     notes: &mut Vec<String>,
-) -> Result<Option<Handlers>, RecordError> {
-    let Some(mut handlers) = handlers else { return Ok(None) };
+) -> Result<Option<Programs>, RecordError> {
+    let Some(mut programs) = programs else { return Ok(None) };
     let stub_of = |event: &Event| stubs.get(event.spec).copied().flatten();
     for event in &sampling.events {
-        match stub_of(event).map_or(Ok(()), |stub| handlers.attach(stub, event.as_fd())) {
+        match stub_of(event).map_or(Ok(()), |stub| programs.handlers.attach(stub, event.as_fd())) {
             Ok(()) => {}
             Err(error) if plan.handler.is_none() => {
                 notes.push(format!("samples go without a program: {error}"));
@@ -304,7 +323,7 @@ fn attached(
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Some(handlers))
+    Ok(Some(programs))
 }
 
 /// One handler ring per sampling event and CPU. They are CPU-wide also for tasks: the program writes to its CPU's.
@@ -315,10 +334,10 @@ fn open_outputs(
     sampled: &mut Sampled,
     cpus: &[u32],
 ) -> Result<Option<Opened>, RecordError> {
-    let Sampled { sampling, stubs, handlers: Some(handlers), .. } = sampled else { return Ok(None) };
+    let Sampled { sampling, stubs, programs: Some(Programs { handlers, .. }), .. } = sampled else { return Ok(None) };
     let config = Config { rate: Some(Rate::Period(1)), sample_type: SampleType::RAW, ..Config::default() };
     let specs = sampling.specs.iter().zip(&*stubs).filter(|(_, stub)| stub.is_some()).map(|(spec, _)| {
-        let mut output = EventSpec::bpf_output(&format!("{}/{}", spec.name, plan.builtin()));
+        let mut output = EventSpec::bpf_output(&format!("{}/{}", spec.name, plan.handler_name()));
         config.apply(&mut output);
         // A program's records have no period; without the field readers weigh each as one.
         output.attr.sample_type -= SampleType::PERIOD;

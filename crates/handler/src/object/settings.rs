@@ -176,13 +176,11 @@ impl fmt::Display for Constant {
 
 fn number(text: &str) -> Option<i128> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
-    let radix = |prefix: &str, radix| digits.strip_prefix(prefix).map(|d| i128::from_str_radix(d, radix).ok());
-    let value = radix("0x", 16).or_else(|| radix("0b", 2)).or_else(|| radix("0o", 8));
-    let value = value.unwrap_or_else(|| digits.parse().ok()).filter(|_| !digits.starts_with(['+', '-']))?;
-    if value > i128::from(u64::MAX) {
-        return None;
-    }
-    Some(if negative { -value } else { value })
+    let radices = [("0x", 16), ("0b", 2), ("0o", 8)];
+    let found = radices.into_iter().find_map(|(prefix, radix)| Some((digits.strip_prefix(prefix)?, radix)));
+    let (digits, radix) = found.unwrap_or((digits, 10));
+    let value = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'))?;
+    Some(if negative { -i128::from(value) } else { i128::from(value) })
 }
 
 #[cfg(test)]
