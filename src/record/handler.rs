@@ -93,7 +93,7 @@ mod tests {
             (
                 "./Cargo.toml",
                 "",
-                "--handler ./Cargo.toml: reading the object: no object file for BPF (Invalid ELF header size or alignment)",
+                "--handler ./Cargo.toml: reading the object: no object file for BPF (Unsupported ELF header)",
             ),
         ] {
             let set: Vec<String> = set.split_whitespace().map(str::to_owned).collect();

@@ -76,7 +76,7 @@ int short_stack(struct bpf_perf_event_data *ctx)
 	__u64 *to = memory();
 
 	if (to)
-		bpf_get_stack(ctx, to, 64, BPF_F_USER_STACK); /* line: short_stack */
+		bpf_get_stack(ctx, to, 8, BPF_F_USER_STACK); /* line: short_stack */
 	return AI_CHAIN;
 }
 

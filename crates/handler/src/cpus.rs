@@ -17,9 +17,16 @@ pub(crate) fn bound() -> Result<u32> {
     Ok(possible.into_iter().max().unwrap_or(0) + 1)
 }
 
-/// Words that one callchain may hold: frames, and a context marker before each part.
-pub(crate) fn chain_words() -> u32 {
+/// The most frames of a stack, and the most context markers among them (kernel.perf_event_max_stack and
+/// kernel.perf_event_max_contexts_per_stack).
+pub(crate) fn stack_limits() -> (u32, u32) {
     let frames = Facts::system().max_stack().unwrap_or(127);
     let markers = fs::read_to_string("/proc/sys/kernel/perf_event_max_contexts_per_stack");
-    frames.saturating_add(markers.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(8))
+    (frames, markers.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(8))
+}
+
+/// Words that one callchain may hold: frames, and a context marker before each part.
+pub(crate) fn chain_words() -> u32 {
+    let (frames, markers) = stack_limits();
+    frames.saturating_add(markers)
 }

@@ -78,6 +78,8 @@ pub struct EventConfig {
     pub exclude_callchain_kernel: bool,
     /// `exclude_callchain_user`: the stack has no user part.
     pub exclude_callchain_user: bool,
+    /// `sample_max_stack`: the most frames of a stack; 0 for what the system allows.
+    pub max_stack: u16,
 }
 
 impl EventConfig {
@@ -96,6 +98,7 @@ impl EventConfig {
             precise_ip: attr.precise_ip(),
             exclude_callchain_kernel: attr.flags.contains(AttrFlags::EXCLUDE_CALLCHAIN_KERNEL),
             exclude_callchain_user: attr.flags.contains(AttrFlags::EXCLUDE_CALLCHAIN_USER),
+            max_stack: attr.sample_max_stack,
         })
     }
 

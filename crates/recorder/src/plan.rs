@@ -109,6 +109,14 @@ impl Plan {
         }
     }
 
+    /// The object that the handler comes from, if it does.
+    pub fn object(&self) -> Option<&Object> {
+        match &self.handler {
+            Some(Handler::Object { object, .. }) => Some(object),
+            _ => None,
+        }
+    }
+
     /// The name of the handler that runs.
     pub fn handler_name(&self) -> &str {
         self.handler.as_ref().map_or(Builtin::None.name(), Handler::name)

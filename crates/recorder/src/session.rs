@@ -23,7 +23,7 @@ use afterimage_perf_event::sys::Kernel;
 use crate::book::{Book, Place, RingOwner};
 use crate::synth::procfs;
 use crate::text::Texts;
-use crate::{Destination, Handler, Plan, RecordError};
+use crate::{Destination, Plan, RecordError};
 
 /// How often the events of a target that keeps growing are opened.
 const OPENINGS: usize = 10;
@@ -77,7 +77,11 @@ impl Session {
     ) -> Result<(Session, Target), RecordError> {
         let online = facts.online_cpus().map_err(RecordError::system("list of online CPUs"))?;
         let mut specs = plan.events.clone();
-        let config = Config { rate: plan.rate, callchain: plan.callchain, ..Config::default() };
+        let max_stack = plan.object().and_then(|object| object.max_stack()).filter(|_| plan.callchain);
+        if let Some(frames) = max_stack {
+            notes.push(format!("call chains have at most {frames} frames: the handler walks the user's stack too"));
+        }
+        let config = Config { rate: plan.rate, callchain: plan.callchain, max_stack, ..Config::default() };
         specs.iter_mut().for_each(|spec| config.apply(spec));
         let mut sampled = Sampled::open(kernel, facts, plan, find, specs, &online, notes)?;
         let outputs = match plan.writes() {
@@ -294,7 +298,7 @@ fn load(
     };
     let mut handlers = Handlers::load(&options)?;
     let mut objects = Vec::new();
-    if let Some(Handler::Object { object, .. }) = &plan.handler {
+    if let Some(object) = plan.object() {
         let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &[])?;
         let id = handlers.add(loaded.name.clone(), loaded.program()?);
         handlers.swap(id)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::code::{Code, Place, Site, Target};
-use super::flow::{Reached, Value};
+use super::flow::{Reached, Registers, Value};
 use super::insn::CALL;
 use super::limits::Limits;
 use crate::EventConfig;
@@ -95,7 +95,7 @@ pub(super) fn check(
         match insn.imm {
             helper::GET_TASK_STACK if callchain => refuse(Rule::TaskStack, site, TASK_STACK.to_owned()),
             helper::GET_STACK if callchain => {
-                if let Some(reason) = user_stack(registers[3], registers[4], limits) {
+                if let Some(reason) = user_stack(registers, limits, limits.longest(events)) {
                     refuse(Rule::ShortUserStack, site, reason);
                 }
             }
@@ -125,23 +125,41 @@ fn no_context(what: &str) -> String {
     )
 }
 
-/// What is wrong with the size and flags of a bpf_get_stack on an event with call chains.
-fn user_stack(size: Value, flags: Value, limits: &Limits) -> Option<String> {
-    let (flags, flags_known) = match flags {
+/// Whether a call may be one of bpf_get_stack for the user's half.
+pub(super) fn walks_user_stack(code: &Code, site: Site, registers: &Registers) -> bool {
+    let insn = code.insn(site);
+    let called = insn.is_some_and(|insn| insn.code == CALL && insn.src == 0 && insn.imm == helper::GET_STACK);
+    called && !matches!(registers[4], Value::Constant(flags) if flags & USER_STACK == 0)
+}
+
+/// What is wrong with the size and flags of a bpf_get_stack on an event whose call chains may have `longest` words.
+///
+/// For the user's half the kernel cuts the chain of the sample (`trace->nr`) to what the buffer has room for, beginning
+/// behind the kernel's part, and to kernel.perf_event_max_stack words in any case, markers included.
+fn user_stack(registers: &Registers, limits: &Limits, longest: u32) -> Option<String> {
+    let (flags, flags_known) = match registers[4] {
         Value::Constant(flags) if flags & USER_STACK == 0 => return None,
         Value::Constant(flags) => (flags, true),
         _ => (USER_STACK, false),
     };
+    const INSTEAD: &str = "take the sample's own with ai_callchain(), or record with --no-callchain";
+    if longest > limits.max_stack {
+        let most = limits.max_stack;
+        return Some(format!(
+            "bpf_get_stack() of the user's stack would cut the call chain of the sample to {most} words \
+             (kernel.perf_event_max_stack), and with its markers it may have {longest} here; {INSTEAD}"
+        ));
+    }
     let word = if flags & USER_BUILD_ID == 0 { 8 } else { 32 };
-    let least = u64::from(limits.stack_words) * word;
-    let what = match size {
+    let least = u64::from(longest) * word;
+    let what = match registers[3] {
         Value::Constant(size) if size >= least => return None,
         Value::Constant(size) => format!("a buffer of {size} bytes"),
         _ => "a buffer of no constant size".to_owned(),
     };
-    let which = if flags_known { "" } else { " with flags that are no constant, and so perhaps BPF_F_USER_STACK" };
+    let which = if flags_known { "" } else { ", with flags that are no constant and may have BPF_F_USER_STACK," };
     Some(format!(
         "bpf_get_stack() of the user's stack into {what}{which} would cut the call chain of the sample; give it at least \
-         {least} bytes, take the sample's own with ai_callchain(), or record with --no-callchain"
+         {least} bytes, {INSTEAD}"
     ))
 }

@@ -55,8 +55,8 @@ impl LoadedObject {
 
 impl Object {
     /// Checks the object against the events and the running kernel, and loads it: maps of the stubs in place of its own of the
-    /// same names, then those of `keep_maps`, which another object may have left, and new ones for the rest. Programs of other
-    /// sections are loaded and attached as these say; those in sections that begin with `?` are not.
+    /// same names, then those of `keep_maps`, which another object may have left, and new ones for the rest. Programs for
+    /// probes and tracepoints are loaded and attached as their sections say; those in sections that begin with `?` are not.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] by our own checks, [`ErrorKind::Verifier`] by the kernel's, with the last lines of what it says;
@@ -87,7 +87,7 @@ impl Object {
         for loaded in loaded.progs_mut() {
             if loaded.name() == self.program.name.as_str() {
                 program = Some(own(loaded.as_fd())?);
-            } else if loaded.autoload() && loaded.prog_type() != ProgramType::PerfEvent {
+            } else if loaded.autoload() && attaches_itself(loaded.prog_type()) {
                 let name = text(loaded.name());
                 let (link, log) = libbpf_log::capture(|| loaded.attach());
                 links.push(link.map_err(|e| Error::libbpf(format!("attaching {name}"), &e, log))?);
@@ -117,7 +117,7 @@ impl Object {
                 program.set_prog_type(ProgramType::PerfEvent);
             }
             let chosen = name == self.program.name || called.contains(&name.as_str());
-            let elsewhere = !handler && program.autoload() && program.prog_type() != ProgramType::Unspec;
+            let elsewhere = !handler && program.autoload() && attaches_itself(program.prog_type());
             program.set_autoload(chosen || elsewhere);
         }
     }
@@ -159,6 +159,12 @@ impl Object {
             }
         }
     }
+}
+
+/// Whether the section of a program of this type says what it is for: probes and tracepoints.
+fn attaches_itself(kind: ProgramType) -> bool {
+    use ProgramType as P;
+    matches!(kind, P::Kprobe | P::Tracepoint | P::RawTracepoint | P::Tracing)
 }
 
 /// Whether a map is the object's own: not of the public header, and not made of its variables.

@@ -28,7 +28,7 @@ pub use limits::Limits;
 pub use load::LoadedObject;
 pub use settings::Setting;
 
-use crate::{Error, ErrorKind, EventConfig, Result, libbpf_log};
+use crate::{Error, ErrorKind, EventConfig, Result, cpus, libbpf_log};
 use code::{Code, Site, Target};
 use flow::Reached;
 use settings::{Constant, Patch};
@@ -151,9 +151,18 @@ impl Object {
         reached.sites().any(|(site, _)| matches!(self.code.target(site), Some(Target::Map(map)) if map == "ai_outputs"))
     }
 
+    /// The most frames that call chains may have beside this program (`sample_max_stack`), so that the kernel leaves them
+    /// whole; `None`: as many as the system allows. A program that walks the user's stack needs room for markers.
+    pub fn max_stack(&self) -> Option<u16> {
+        let walks =
+            self.reached(&[]).sites().any(|(site, registers)| check::walks_user_stack(&self.code, site, registers));
+        let (frames, markers) = cpus::stack_limits();
+        walks.then(|| u16::try_from(frames.saturating_sub(markers)).unwrap_or(u16::MAX).max(1))
+    }
+
     /// What the loader sets in the public header's constants.
     fn ours(&self, limits: &Limits, more: &[(&str, u64)]) -> Vec<Patch> {
-        let ours = [("ai_context", u64::from(limits.context)), ("ai_stack_words", u64::from(limits.stack_words))];
+        let ours = [("ai_context", u64::from(limits.context)), ("ai_stack_words", u64::from(limits.stack_words()))];
         let find = |(name, value): &(&str, u64)| {
             self.constants.iter().find(|c| c.name == *name).map(|constant| constant.number(*value))
         };

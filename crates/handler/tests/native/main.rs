@@ -5,6 +5,7 @@
 mod context;
 mod count;
 mod exact;
+mod kernel_faults;
 mod object;
 mod probe;
 mod rings;

@@ -28,6 +28,7 @@ pub(crate) fn best() -> Mechanism {
 }
 
 const SOFTWARE: u32 = 1;
+const BREAKPOINT: u32 = 5;
 const CPU_CLOCK: u64 = 0;
 const PAGE_FAULTS: u64 = 2;
 const BPF_OUTPUT: u64 = 10;
@@ -68,6 +69,13 @@ pub(crate) fn clock(period_ns: u64) -> Attr {
 
 pub(crate) fn page_faults() -> Attr {
     sampling(PAGE_FAULTS, 1)
+}
+
+/// Every write to a variable.
+pub(crate) fn writes_to(variable: *const u64) -> Attr {
+    const WRITE: u32 = 2;
+    let attr = sampling(0, 1);
+    Attr { kind: BREAKPOINT, bp_type: WRITE, config1: variable as u64, config2: 8, ..attr }
 }
 
 /// An event of one thread, with a ring of its own.
@@ -158,6 +166,16 @@ impl Event {
                 }
             })
             .expect("a sound ring");
+    }
+
+    /// The samples in the ring as they stand there, for those that no decoder should be asked to read.
+    pub(crate) fn raw_samples(&mut self) -> Vec<Vec<u8>> {
+        let (head, mut samples) = (self.ring.head(), Vec::new());
+        let sample = |bytes: &[u8]| u32::from_ne_bytes(bytes[..4].try_into().unwrap()) == 9;
+        self.ring
+            .drain(head, &mut |bytes| samples.extend(sample(bytes).then(|| bytes.to_vec())))
+            .expect("a sound ring");
+        samples
     }
 
     pub(crate) fn drained(&mut self) -> Drained {

@@ -1,0 +1,117 @@
+//! Two faults of the kernel that the loader keeps from recordings, shown by going round the loader: when a kernel mends
+//! them, these tests say so, and the loader may refuse less.
+//!
+//! The kernel takes the call chain of a sample before the program runs, reserves the length of the record by it, and writes
+//! the chain afterwards. Both helpers change the chain in between.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use afterimage_handler::{Builtin, Handlers};
+use afterimage_perf_data::Attr;
+use afterimage_testkit::{Need, has, objects};
+
+use crate::support::*;
+
+/// Loads one program of refused.bpf.o as libbpf does it, without any check of ours.
+fn unchecked(name: &str) -> OwnedFd {
+    let file = objects::build().join("refused.bpf.o");
+    let mut open = libbpf_rs::ObjectBuilder::default().open_file(file).unwrap();
+    for mut program in open.progs_mut() {
+        let chosen = program.name() == name;
+        program.set_autoload(chosen);
+    }
+    let loaded = open.load().unwrap();
+    let program = loaded.progs_mut().find(|program| program.name() == name).unwrap();
+    program.as_fd().try_clone_to_owned().unwrap()
+}
+
+/// A sample's record: its own size, and the size that its chain asks for.
+fn sizes(record: &[u8]) -> (usize, usize) {
+    // Header, id, ip, pid and tid, time, id, CPU, period; then the number of words and the words.
+    const CHAIN: usize = 64;
+    let words = u64::from_ne_bytes(record[CHAIN..CHAIN + 8].try_into().unwrap()) as usize;
+    (record.len(), CHAIN + 8 + 8 * words)
+}
+
+/// Samples page faults in a deep stack with a handler, or none, and gives the sizes of the records.
+fn sample_with(handler: Option<&str>) -> Vec<(usize, usize)> {
+    let mut event = Event::open(&page_faults(), gettid(), -1, 512);
+    let mut handlers: Handlers = load(Builtin::None, false, best());
+    if let Some(name) = handler {
+        let id = handlers.add(name, unchecked(name));
+        handlers.swap(id).unwrap();
+    }
+    handlers.attach(0, event.fd.as_fd()).unwrap();
+    let pages = Pages::new(200);
+    event.enable();
+    pages.touch();
+    pages.touch_by_kernel();
+    event.disable();
+    event.raw_samples().iter().map(|record| sizes(record)).collect()
+}
+
+#[test]
+fn records_are_whole_without_such_a_handler() {
+    let test = "records_are_whole_without_such_a_handler";
+    let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
+    for handler in [None, Some("kernel_stack"), Some("long_stack")] {
+        let sizes = sample_with(handler);
+        assert!(sizes.len() >= 200 && sizes.iter().all(|(own, of_chain)| own == of_chain), "{handler:?}: {sizes:?}");
+    }
+}
+
+/// bpf_get_stack of the user's half cuts the chain to its own buffer (`trace->nr` in `__bpf_get_stack`), and the record is
+/// longer than its contents.
+#[test]
+fn a_short_user_stack_cuts_the_record() {
+    let test = "a_short_user_stack_cuts_the_record";
+    let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
+    let sizes = sample_with(Some("short_stack"));
+    let cut = sizes.iter().filter(|(own, of_chain)| own > of_chain).count();
+    println!("{cut} of {} records are longer than their chains", sizes.len());
+    assert!(cut > 0, "this kernel leaves the chain as it was: the loader need not refuse short buffers any more");
+}
+
+/// The same call cuts a chain to kernel.perf_event_max_stack words however large its buffer is, markers included. With room
+/// for them (`sample_max_stack`), as the recorder leaves it, a chain stays whole.
+#[test]
+fn a_deep_stack_is_cut_in_any_case() {
+    let test = "a_deep_stack_is_cut_in_any_case";
+    let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang, Need::Cc])) else { return };
+    let busy = afterimage_testkit::workload::build().busy;
+    for (max_stack, cut) in [(0, true), (119, false)] {
+        let mut child = std::process::Command::new(&busy).args(["100000", "300"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let attr = Attr { sample_max_stack: max_stack, ..clock(1_000_000) };
+        let mut event = Event::open(&attr, child.id() as i32, -1, 512);
+        let mut handlers: Handlers = load(Builtin::None, false, best());
+        let id = handlers.add("long_stack", unchecked("long_stack"));
+        handlers.swap(id).unwrap();
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+        event.enable();
+        while event.read().0 < 20_000_000 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        event.disable();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let sizes: Vec<_> = event.raw_samples().iter().map(|record| sizes(record)).collect();
+        println!("{} records, the first {:?}", sizes.len(), sizes.first());
+        assert!(!sizes.is_empty());
+        assert_eq!(sizes.iter().any(|(own, of_chain)| own != of_chain), cut, "sample_max_stack {max_stack}: {sizes:?}");
+    }
+}
+
+/// bpf_get_task_stack fills the very buffer that holds the sample's chain, and the record's contents are not as long as it.
+#[test]
+fn a_task_stack_overwrites_the_record() {
+    let test = "a_task_stack_overwrites_the_record";
+    let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
+    let sizes = sample_with(Some("task_stack"));
+    let wrong = sizes.iter().filter(|(own, of_chain)| own != of_chain).count();
+    println!("{wrong} of {} records hold chains of another length", sizes.len());
+    assert!(
+        wrong > 0,
+        "this kernel leaves the chain as it was: the loader need not refuse bpf_get_task_stack any more"
+    );
+}
