@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::journal::{self, PackedEntry};
-use afterimage_perf_data::{
-    EventDesc, Features, FileWriter, HandlerDesc, HandlerTypes, PipeWriter, RecordingTally,
-};
+use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, HandlerTypes, PipeWriter, RecordingTally};
 
 use afterimage_symbols::file::FileBytes;
 
