@@ -24,5 +24,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .map_err(|e| format!("{name}.bpf.c: {e:?}"))?;
     }
+    // What tests see samples with.
+    println!("cargo::rerun-if-changed=tests/native/witness.bpf.c");
+    SkeletonBuilder::new()
+        .source("tests/native/witness.bpf.c")
+        .obj(out.join("witness.bpf.o"))
+        .clang(&clang)
+        .clang_args(["-mcpu=v3", "-Wall", "-Werror"])
+        .build()
+        .map_err(|e| format!("witness.bpf.c: {e:?}"))?;
     Ok(())
 }

@@ -88,6 +88,10 @@ impl Error {
         self
     }
 
+    pub(crate) fn cause(&self) -> &str {
+        &self.cause
+    }
+
     /// Why it failed.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -11,6 +11,7 @@
 
 mod cpus;
 mod error;
+pub mod gate;
 mod handlers;
 mod libbpf_log;
 mod load;

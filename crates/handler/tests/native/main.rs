@@ -7,6 +7,7 @@ mod count;
 mod exact;
 mod kernel_faults;
 mod object;
+mod gate;
 mod probe;
 mod rings;
 mod stub;

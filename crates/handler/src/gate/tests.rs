@@ -1,0 +1,1 @@
+//! The language: what is understood, what is refused and how.
