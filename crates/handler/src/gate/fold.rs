@@ -129,8 +129,8 @@ pub(crate) fn max(of: &Value) -> u64 {
             Value::Number(by @ 1..) => max(a).min(by - 1),
             _ => max(a),
         },
-        Value::Arithmetic(Op::Add, a, b) => max(a).checked_add(max(b)).unwrap_or(u64::MAX),
-        Value::Arithmetic(Op::Multiply, a, b) => max(a).checked_mul(max(b)).unwrap_or(u64::MAX),
+        Value::Arithmetic(Op::Add, a, b) => max(a).saturating_add(max(b)),
+        Value::Arithmetic(Op::Multiply, a, b) => max(a).saturating_mul(max(b)),
         Value::Arithmetic(Op::Subtract, ..) => u64::MAX,
     }
 }

@@ -204,3 +204,19 @@ impl Gate {
         emit::program(&self.cond, around).map_or(0, |insns| insns.len())
     }
 }
+
+/// For fuzzing: compiles a text for both mechanisms, and asks of both forms of it for a verdict.
+#[doc(hidden)]
+pub fn fuzz(text: &str) {
+    for mechanism in [Mechanism::Kfuncs, Mechanism::Plain] {
+        let context = Context { mechanism, sample_type: SampleType::all(), first_pid_namespace: true };
+        match Gate::compile(text, &resolve::AnyName, &context) {
+            Ok(gate) => {
+                let verdict = gate.passes(&Sample::default());
+                assert!(gate.always().is_none_or(|always| always == verdict), "{text}");
+                assert!(gate.always() == Some(true) || gate.size() > 0, "{text}");
+            }
+            Err(error) => assert!(!error.picture().is_empty() && !error.to_string().is_empty()),
+        }
+    }
+}

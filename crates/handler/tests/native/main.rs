@@ -5,9 +5,9 @@
 mod context;
 mod count;
 mod exact;
+mod gate;
 mod kernel_faults;
 mod object;
-mod gate;
 mod probe;
 mod rings;
 mod stub;
