@@ -82,7 +82,7 @@ pub(crate) struct ReportArgs {
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// What makes a row: comm, dso, sym, srcline (line of source code), text (one BPF program of several of a name), pid, tid, cpu, event, cgroup
+    /// What makes a row: comm, dso, sym, srcline (line of source code), text (one BPF program of several of a name), pid, tid, cpu, event, cgroup, label:NAME (what a handler said of the sample)
     #[arg(short, long, value_name = "KEYS", default_value = "comm,dso,sym")]
     pub(crate) sort: String,
     /// Show how many samples a row stands for
@@ -122,7 +122,7 @@ pub(crate) struct ReportArgs {
 pub(crate) struct ScriptArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Which fields to print: comm, tid, pid, time, cpu, event, ip, sym, symoff, dso, srcline, period, addr and others; +FIELD adds, -FIELD leaves out
+    /// Which fields to print: comm, tid, pid, time, cpu, event, ip, sym, symoff, dso, srcline, period, addr, label, value and others; +FIELD adds, -FIELD leaves out
     #[arg(short = 'F', long, value_name = "FIELDS", allow_hyphen_values = true)]
     pub(crate) fields: Vec<String>,
     /// Leave call chains out
@@ -171,6 +171,9 @@ pub(crate) struct ExportArgs {
     /// The event to draw; events are never added together (the first by default)
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
+    /// Put this label, which a handler gave the samples, between command and stack (may be given more than once)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label: Vec<String>,
     /// What the widths stand for
     #[arg(long, value_enum, default_value = "period")]
     pub(crate) weight: WeightBy,

@@ -13,6 +13,7 @@ use crate::events;
 use crate::exit::Exit;
 use crate::input::Input;
 use crate::out;
+use crate::report::label_key;
 use crate::say::Say;
 
 /// Writes the stacks of one event of a recording.
@@ -20,7 +21,10 @@ pub(crate) fn run(args: &ExportArgs, say: &Say) -> anyhow::Result<Exit> {
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
     let mut resolver = Resolver::new(&reader, input.resolve_options());
-    let options = AggregateOptions { sort: vec![SortKey::Comm], chains: true, ..AggregateOptions::default() };
+    let mut options = AggregateOptions { sort: vec![SortKey::Comm], chains: true, ..AggregateOptions::default() };
+    for name in &args.label {
+        options.sort.extend(label_key(&format!("--label {name}"), name, &mut options.labels)?);
+    }
     let profile = aggregate(&reader, &options, &mut resolver);
     let event = choose(&profile, args.event.as_deref(), say)?;
     // The file is made only now, so that a recording that cannot be read leaves none behind.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use afterimage_profile::{Key, Profile, Row, TallySource};
+use afterimage_profile::{Key, Profile, Row, SaidSum, TallySource};
 use serde_json::{Map, Value, json};
 
 use super::Plan;
@@ -60,7 +60,25 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
         tally.map(|t| t.per_cpu.iter().map(|(cpu, tally)| json!({"cpu": cpu, "tally": tally})).collect::<Vec<_>>());
     object.insert("tally_per_cpu".into(), json!(per_cpu));
     object.insert("user_stacks".into(), json!({"all": shown.user_stacks, "ending_early": shown.short_user_stacks}));
+    let said = |labels: bool| -> Value {
+        let of_event = profile.said.iter().filter(|said| said.event == shown.event && said.label.is_some() == labels);
+        of_event.map(one_said).collect()
+    };
+    object.insert("values".into(), said(false));
+    object.insert("labels".into(), said(true));
     object.insert("rows".into(), rows.into());
+    Value::Object(object)
+}
+
+fn one_said(said: &SaidSum) -> Value {
+    let mut object = Map::new();
+    if let Some(label) = &said.label {
+        object.insert("name".into(), json!(label));
+    }
+    object.insert("type".into(), json!(said.type_name));
+    object.insert("handler".into(), json!(said.handler));
+    object.insert("records".into(), json!(said.records));
+    object.insert("unreadable".into(), json!(said.unreadable));
     Value::Object(object)
 }
 
@@ -81,6 +99,13 @@ fn one_row(row: &Row, plan: &Plan, total: u64) -> Value {
 }
 
 fn one_key(object: &mut Map<String, Value>, key: &Key) {
+    if let Key::Label(name, value) = key {
+        let labels = object.entry("labels").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(labels) = labels {
+            labels.insert(name.to_string(), value.as_ref().map_or(Value::Null, |value| value.json.clone()));
+        }
+        return;
+    }
     let mut put = |name: &str, value: Value| object.insert(name.into(), value);
     match key {
         Key::Comm(comm) => put("comm", json!(&**comm)),
@@ -106,6 +131,7 @@ fn one_key(object: &mut Map<String, Value>, key: &Key) {
             put("line", json!(line.as_ref().map(|line| line.line)));
             put("srcline", json!(line.as_ref().map(ToString::to_string)))
         }
+        Key::Label(..) => None,
         Key::Text(text) => put("text", text.as_ref().map_or(Value::Null, |text| identity(text).into())),
         Key::Sym(frame) => {
             put("level", json!(frame.level().to_string()));

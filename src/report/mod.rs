@@ -5,7 +5,7 @@ mod graph;
 mod json;
 mod stdio;
 
-use afterimage_perf_data::{FileReader, SampleType};
+use afterimage_perf_data::{FileReader, LabelPayload, SampleType};
 use afterimage_profile::{AggregateOptions, Order, Resolver, Row, SortKey, aggregate};
 
 use crate::cli::ReportArgs;
@@ -19,6 +19,8 @@ use graph::{Form, GraphOptions};
 /// What the options ask for, checked.
 pub(crate) struct Plan {
     sort: Vec<SortKey>,
+    /// The names of the labels among the keys, by their number.
+    labels: Vec<String>,
     children: bool,
     graph: GraphOptions,
     percent_limit: f64,
@@ -38,8 +40,10 @@ impl Plan {
         if args.inverted {
             graph.order = Some(Order::Caller);
         }
+        let (sort, labels) = sort_keys(&args.sort)?;
         Ok(Plan {
-            sort: sort_keys(&args.sort)?,
+            sort,
+            labels,
             children: args.children,
             graph,
             percent_limit,
@@ -72,17 +76,24 @@ impl Plan {
     }
 }
 
-/// Reads `--sort`.
-fn sort_keys(text: &str) -> anyhow::Result<Vec<SortKey>> {
+/// Reads `--sort`: the keys, and the names of the labels among them.
+fn sort_keys(text: &str) -> anyhow::Result<(Vec<SortKey>, Vec<String>)> {
     let mut keys: Vec<SortKey> = Vec::new();
+    let mut labels: Vec<String> = Vec::new();
     for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
         // perf prints the share in any case; as a key it changes nothing.
         if matches!(word, "overhead" | "overhead_children" | "sample" | "period") {
             continue;
         }
+        if let Some(name) = word.strip_prefix("label:") {
+            if let Some(key) = label_key(&format!("--sort {word}"), name, &mut labels)? {
+                keys.push(key);
+            }
+            continue;
+        }
         let key = word.parse::<SortKey>().map_err(|_| {
             Problem::usage(format!("--sort {word}: no such key"))
-                .hint("there are comm, dso, sym, srcline, text, pid, tid, cpu, event and cgroup")
+                .hint("there are comm, dso, sym, srcline, text, pid, tid, cpu, event, cgroup and label:NAME")
         })?;
         if !keys.contains(&key) {
             keys.push(key);
@@ -91,7 +102,23 @@ fn sort_keys(text: &str) -> anyhow::Result<Vec<SortKey>> {
     if keys.is_empty() {
         return Err(Problem::usage(format!("--sort {text}: no key")).into());
     }
-    Ok(keys)
+    Ok((keys, labels))
+}
+
+/// The key of a label; `None` where it stands there already.
+///
+/// `asked` is how the user asked for it.
+pub(crate) fn label_key(asked: &str, name: &str, labels: &mut Vec<String>) -> anyhow::Result<Option<SortKey>> {
+    if name.is_empty() || name.len() > LabelPayload::KEY_MAX {
+        let problem = Problem::usage(format!("{asked}: a label's name has 1 to {} bytes", LabelPayload::KEY_MAX));
+        return Err(problem.into());
+    }
+    if labels.iter().any(|known| known == name) {
+        return Ok(None);
+    }
+    let number = u8::try_from(labels.len()).map_err(|_| Problem::usage(format!("{asked}: too many labels")))?;
+    labels.push(name.to_owned());
+    Ok(Some(SortKey::Label(number)))
 }
 
 /// Shows the report of a recording.
@@ -102,6 +129,7 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     let mut resolver = Resolver::new(&reader, input.resolve_options());
     let options = AggregateOptions {
         sort: plan.sort.clone(),
+        labels: plan.labels.clone(),
         chains: plan.draws_chains() || plan.children,
         children: plan.children,
         ..AggregateOptions::default()
@@ -137,10 +165,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn labels_have_names() {
+        let (keys, labels) = sort_keys("label:tier,sym,label:depth,label:tier").unwrap();
+        assert_eq!(keys, [SortKey::Label(0), SortKey::Sym, SortKey::Label(1)]);
+        assert_eq!(labels, ["tier", "depth"]);
+        assert_eq!(sort_keys("label:").unwrap_err().to_string(), "--sort label:: a label's name has 1 to 32 bytes");
+        assert!(sort_keys(&format!("label:{}", "x".repeat(33))).is_err());
+    }
+
+    #[test]
     fn keys_are_perfs_and_stand_once() {
-        assert_eq!(sort_keys("comm,dso,symbol,comm").unwrap(), [SortKey::Comm, SortKey::Dso, SortKey::Sym]);
-        assert_eq!(sort_keys("overhead,sym").unwrap(), [SortKey::Sym]);
-        assert_eq!(sort_keys("srcline,text").unwrap(), [SortKey::Srcline, SortKey::Text]);
+        assert_eq!(sort_keys("comm,dso,symbol,comm").unwrap().0, [SortKey::Comm, SortKey::Dso, SortKey::Sym]);
+        assert_eq!(sort_keys("overhead,sym").unwrap().0, [SortKey::Sym]);
+        assert_eq!(sort_keys("srcline,text").unwrap().0, [SortKey::Srcline, SortKey::Text]);
         assert_eq!(sort_keys("comm,weight").unwrap_err().to_string(), "--sort weight: no such key");
         assert_eq!(sort_keys(" , ").unwrap_err().to_string(), "--sort  , : no key");
     }

@@ -80,8 +80,26 @@ fn event_head(out: &mut dyn Write, profile: &Profile, event: usize) -> io::Resul
     if let Some(tally) = tally_of(profile, event) {
         writeln!(out, "# Tally: {}{}", tally.sum.human(), to_the_last_pass(profile.tally.complete))?;
     }
+    said(out, profile, shown.event)?;
     short_stacks(out, shown)?;
     writeln!(out, "#")
+}
+
+/// What handlers from objects wrote of the event: which labels there are to sort by.
+fn said(out: &mut dyn Write, profile: &Profile, event: usize) -> io::Result<()> {
+    for said in profile.said.iter().filter(|said| said.event == event) {
+        let of_type = said.type_name.as_deref().unwrap_or("a type that is not known");
+        let (what, name) = match &said.label {
+            Some(label) => ("Label", format!("{} ({})", clean(label), clean(of_type))),
+            None => ("Values", clean(of_type).into_owned()),
+        };
+        write!(out, "# {what}: {name}: {}", grouped(said.records))?;
+        if said.unreadable > 0 {
+            write!(out, ", {} of them unreadable", grouped(said.unreadable))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 /// Stacks of code without frame pointers end after a frame or two; the reader has to know.
@@ -129,7 +147,13 @@ fn columns(plan: &Plan) -> Vec<Column> {
     if plan.show_period {
         columns.push(Column::new("Period", 12, Side::Right));
     }
-    columns.extend(plan.sort.iter().map(|key| Column::new(title(*key), 0, Side::Left)));
+    columns.extend(plan.sort.iter().map(|key| match key {
+        SortKey::Label(nth) => {
+            let name = plan.labels.get(usize::from(*nth)).map_or("", |name| name);
+            Column::new(&format!("label:{}", clean(name)), 0, Side::Left)
+        }
+        key => Column::new(title(*key), 0, Side::Left),
+    }));
     columns
 }
 
@@ -145,6 +169,7 @@ fn title(key: SortKey) -> &'static str {
         SortKey::Cpu => "CPU",
         SortKey::Event => "Event",
         SortKey::Cgroup => "Cgroup",
+        SortKey::Label(_) => "Label",
     }
 }
 
@@ -175,6 +200,8 @@ fn cell(to: &mut String, key: &Key) -> fmt::Result {
         Key::Pid(id, comm) | Key::Tid(id, comm) => write!(to, "{id:>7}:{}", clean(comm)),
         Key::Cpu(Some(cpu)) => write!(to, "{cpu:03}"),
         Key::Cpu(None) => to.write_str("-"),
+        Key::Label(_, None) => to.write_str("(none)"),
+        Key::Label(_, Some(value)) => to.write_str(&clean(&value.text)),
     }
 }
 

@@ -26,10 +26,12 @@ pub(crate) enum Field {
     BpfOutput,
     PhysAddr,
     Srcline,
+    Label,
+    Value,
 }
 
 /// The name on the command line, the field, and the sample bits it is made from (any of them is enough).
-const NAMES: [(&str, Field, SampleType); 19] = [
+const NAMES: [(&str, Field, SampleType); 21] = [
     ("comm", Field::Comm, SampleType::TID),
     ("pid", Field::Pid, SampleType::TID),
     ("tid", Field::Tid, SampleType::TID),
@@ -49,6 +51,8 @@ const NAMES: [(&str, Field, SampleType); 19] = [
     ("bpf-output", Field::BpfOutput, SampleType::RAW),
     ("phys_addr", Field::PhysAddr, SampleType::PHYS_ADDR),
     ("srcline", Field::Srcline, SampleType::IP),
+    ("label", Field::Label, SampleType::empty()),
+    ("value", Field::Value, SampleType::empty()),
 ];
 
 /// Fields that perf knows and we do not print.
@@ -136,7 +140,7 @@ impl Class {
     /// What is printed when `-F` says nothing.
     fn default(self) -> Fields {
         use Field::*;
-        const HEAD: Fields = Fields::of(&[Comm, Tid, Cpu, Time, Event]);
+        const HEAD: Fields = Fields::of(&[Comm, Tid, Cpu, Time, Event, Label, Value]);
         const CODE: Fields = Fields::of(&[Ip, Sym, SymOff, Dso]);
         const PERIOD: Fields = Fields::of(&[Period]);
         match self {
@@ -275,7 +279,7 @@ mod tests {
     fn without_a_list_a_line_holds_what_the_event_carries() {
         use Field::*;
         let got = fields(&[], &attr(1, USUAL), false).unwrap();
-        assert_eq!(got, Fields::of(&[Comm, Tid, Time, Event, Ip, Sym, SymOff, Dso, Period]));
+        assert_eq!(got, Fields::of(&[Comm, Tid, Time, Event, Ip, Sym, SymOff, Dso, Period, Label, Value]));
         let with_cpu = fields(&[], &attr(1, USUAL.union(SampleType::CPU)), false).unwrap();
         assert!(with_cpu.has(Cpu));
     }
@@ -294,7 +298,7 @@ mod tests {
         let clock = attr(1, USUAL);
         assert_eq!(fields(&["comm,ip"], &clock, false).unwrap(), Fields::of(&[Comm, Ip]));
         let less = fields(&["-period,-symoff"], &clock, false).unwrap();
-        assert_eq!(less, Fields::of(&[Comm, Tid, Time, Event, Ip, Sym, Dso]));
+        assert_eq!(less, Fields::of(&[Comm, Tid, Time, Event, Ip, Sym, Dso, Label, Value]));
         assert!(fields(&["+addr"], &attr(1, USUAL.union(SampleType::ADDR)), false).unwrap().has(Addr));
         assert!(!fields(&["sw:comm"], &clock, false).unwrap().has(Ip));
         assert!(fields(&["hw:comm"], &clock, false).unwrap().has(Ip));

@@ -1,14 +1,14 @@
 //! One sample as text.
 
 use afterimage_perf_data::{EventDesc, FileReader};
-use afterimage_profile::{CommId, CpuMode, Resolver, State, TimedSample};
+use afterimage_profile::{CommId, CpuMode, Resolver, Said, SaidTypes, State, TimedSample};
 use rustc_hash::FxHashMap;
 
-use super::bpf_output;
 use super::digits::{decimal, hex, id, pad, right, zeros};
 use super::fields::{Class, Field, Fields};
 use super::frames::{FrameLines, Shape};
 use super::trace::Formats;
+use super::{bpf_output, said};
 use crate::terminal::clean;
 
 /// How the lines of one event look.
@@ -58,6 +58,7 @@ pub(crate) struct Printer<'f> {
     events: Vec<EventLine>,
     frames: FrameLines<'f>,
     formats: Formats,
+    types: SaidTypes<'f>,
     comms: FxHashMap<CommId, Box<str>>,
     nanoseconds: bool,
 }
@@ -71,11 +72,12 @@ impl<'f> Printer<'f> {
         nanoseconds: bool,
     ) -> Self {
         let frames = FrameLines::new(reader, resolver, events.iter().any(|event| event.shape.line));
-        Printer { events, frames, formats, comms: FxHashMap::default(), nanoseconds }
+        let types = SaidTypes::new(reader.private());
+        Printer { events, frames, formats, types, comms: FxHashMap::default(), nanoseconds }
     }
 
-    /// Appends the lines of one sample.
-    pub(crate) fn sample(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>) {
+    /// Appends the lines of one sample, and of what was said of it.
+    pub(crate) fn sample(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         let Some(event) = self.events.get(sample.event) else { return };
         let has = |field| event.fields.has(field);
         let chain = event.chain && has(Field::Ip);
@@ -111,6 +113,9 @@ impl<'f> Printer<'f> {
                 self.formats.print(out, id, raw);
             }
         }
+        if has(Field::Label) {
+            said::labels(out, &self.types, said);
+        }
         let lines = &mut self.frames;
         if let (true, Some(addr)) = (has(Field::Addr), sample.addr) {
             hex(out, addr, 16);
@@ -126,8 +131,11 @@ impl<'f> Printer<'f> {
             out.push(b' ');
             lines.ip(out, state, sample, event.shape);
         }
-        if event.bpf_output && has(Field::BpfOutput) {
+        if event.bpf_output && has(Field::BpfOutput) && said.is_empty() {
             bpf_output::write(out, sample);
+        }
+        if has(Field::Value) {
+            said::values(out, &self.types, said);
         }
         out.push(b'\n');
     }

@@ -5,6 +5,7 @@ mod digits;
 mod fields;
 mod frames;
 mod line;
+mod said;
 mod trace;
 
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::io::{self, BufWriter, Write};
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::{Endian, FileReader, SampleType};
-use afterimage_profile::{ReplayOptions, Resolver, Sink, State, TimedSample, replay};
+use afterimage_profile::{ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay};
 use anyhow::Context;
 
 use crate::cli::ScriptArgs;
@@ -103,10 +104,14 @@ impl Lines<'_> {
 
 impl<'f> Sink<'f> for Lines<'_> {
     fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+        self.said(state, sample, &[]);
+    }
+
+    fn said(&mut self, state: &State, sample: &TimedSample<'f>, said: &[Said<'f>]) {
         if self.failed.is_some() {
             return;
         }
-        self.printer.sample(&mut self.buffer, state, sample);
+        self.printer.sample(&mut self.buffer, state, sample, said);
         if self.buffer.len() >= PIECE {
             self.write_out();
         }

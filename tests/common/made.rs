@@ -145,6 +145,33 @@ impl Made {
         self.put(&Record::Sample(sample), event);
     }
 
+    /// The time of the last record, ns.
+    pub(crate) fn now(&self) -> u64 {
+        self.time
+    }
+
+    /// A millisecond goes by.
+    pub(crate) fn pass(&mut self) {
+        self.time += 1_000_000;
+    }
+
+    /// What a BPF program wrote, a microsecond after what was before.
+    pub(crate) fn raw(&mut self, event: usize, pid: u32, payload: &[u8]) {
+        self.time += 1_000;
+        let sample = Sample {
+            misc: 2,
+            identifier: Some(self.events[event].ids[0]),
+            ip: Some(CODE),
+            pid: Some(pid),
+            tid: Some(pid),
+            time: Some(self.time),
+            cpu: Some(1),
+            raw: Some(payload),
+            ..Sample::default()
+        };
+        self.put(&Record::Sample(sample), event);
+    }
+
     /// Ends the recording as it should be.
     pub(crate) fn finish(self, private: Option<&Private>) {
         self.finish_with(&Features::default(), private);

@@ -1,6 +1,6 @@
 //! The stacks of one event of a profile.
 
-use afterimage_profile::{Frame, Profile, Weight};
+use afterimage_profile::{Frame, Label, Profile, Weight};
 
 use crate::Stacks;
 use crate::name::unnamed;
@@ -23,7 +23,7 @@ impl WeightOf {
     }
 }
 
-/// One event of a profile as stacks: the command, then the frames from the outermost in.
+/// One event of a profile as stacks: the command, the labels that tell rows apart, then the frames from the outermost in.
 #[derive(Clone, Copy)]
 pub struct ProfileStacks<'p> {
     /// The profile, aggregated with chains.
@@ -41,8 +41,14 @@ impl Stacks for ProfileStacks<'_> {
         }
         for stack in self.profile.stacks(self.event) {
             let names: Vec<std::borrow::Cow<'_, str>> = stack.frames.iter().map(|frame| name(frame)).collect();
-            let mut frames: Vec<&str> = Vec::with_capacity(names.len() + 1);
+            let label = |(name, value): &(&str, Option<&Label>)| match value {
+                Some(value) => format!("{name}={}", value.text),
+                None => format!("{name}=(none)"),
+            };
+            let labels: Vec<String> = stack.labels.iter().map(label).collect();
+            let mut frames: Vec<&str> = Vec::with_capacity(names.len() + labels.len() + 1);
             frames.push(stack.comm);
+            frames.extend(labels.iter().map(String::as_str));
             frames.extend(names.iter().map(AsRef::as_ref));
             take(&frames, self.weight.of(stack.weight));
         }

@@ -80,6 +80,16 @@ pub struct HandlerDesc {
     pub set: BTreeMap<String, String>,
 }
 
+impl HandlerDesc {
+    /// Whether it is one that comes with the product, and not one from an object.
+    pub fn is_built_in(&self) -> bool {
+        self.object.is_none() && self.program.is_none() && self.id < Self::FIRST_FROM_OBJECT
+    }
+
+    /// The first number of a handler from an object.
+    pub const FIRST_FROM_OBJECT: u16 = 16;
+}
+
 /// The types of one handler's values and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct HandlerTypes {

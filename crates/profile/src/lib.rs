@@ -25,14 +25,15 @@ mod lines;
 mod loc;
 mod replay;
 mod resolve;
+mod said;
 mod sample;
 mod state;
 mod stats;
 
 pub use afterimage_symbols::Reason;
 pub use aggregate::{
-    AggregateOptions, EventProfile, Key, Node, Order, Profile, Row, SortKey, Stack, TallySource, Tree, UnknownSortKey,
-    Weight, aggregate,
+    AggregateOptions, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack, TallySource, Tree,
+    UnknownSortKey, Weight, aggregate,
 };
 pub use annotate::{Hits, Subject, Thing, Things, annotate};
 pub use bpf::{BpfFunction, BpfLines, BpfPrograms};
@@ -40,6 +41,7 @@ pub use lines::{Lines, SourceLine};
 pub use loc::{CpuMode, Loc, Place};
 pub use replay::{ReplayOptions, Replayed, Sink, replay};
 pub use resolve::{Dso, Frame, FrameKind, ResolveOptions, Resolver, SymId};
+pub use said::{Said, SaidTypes};
 pub use sample::TimedSample;
 pub use state::{CommId, KernelMap, ObjectId, ProcessId, SpaceId, State, Step, ThreadId};
 pub use stats::ReplayStats;

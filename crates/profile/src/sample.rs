@@ -56,7 +56,7 @@ impl<'f> TimedSample<'f> {
         CpuMode::of_misc(self.misc)
     }
 
-    /// Whether a handler wrote it (`emit`): then the record is that of the event which takes the handler's output.
+    /// Whether a handler wrote it (`emit`, or values and labels of one from an object): then the record is that of the event which takes the handler's output.
     pub fn is_emitted(&self) -> bool {
         self.emitted
     }

@@ -47,6 +47,7 @@ fn rows(profile: &Profile) -> Vec<String> {
                 Key::Text(text) => text.as_ref().and_then(|text| text.name.clone()).unwrap_or("-".into()),
                 Key::Pid(id, name) | Key::Tid(id, name) => format!("{id}:{name}"),
                 Key::Cpu(cpu) => format!("{cpu:?}"),
+                Key::Label(_, value) => value.as_ref().map_or("(none)".into(), |value| value.text.clone()),
             })
             .collect();
         all.push(format!("{} {} {}", row.own.samples, row.children.samples, keys.join(" ")));

@@ -46,6 +46,9 @@ pub enum Unreadable {
     /// The handler's types cannot be read.
     #[error("the types of the handler are damaged")]
     BadTypes,
+    /// The record does not hold what it says that it does.
+    #[error("the record is damaged")]
+    Damaged,
     /// There is no type of that number.
     #[error("the handler has no type {0}")]
     NoType(u32),
@@ -69,17 +72,27 @@ impl<'b> Types<'b> {
     /// # Errors
     /// When there is no such type, or too few bytes.
     pub fn value(&self, id: u32, bytes: &[u8]) -> Result<Value<'b>, Unreadable> {
+        self.check(id, bytes)?;
+        Ok(Walk { types: self, left: STEPS }.value(id, bytes, DEEPEST))
+    }
+}
+
+impl<'b> Types<'b> {
+    /// Whether the bytes can be taken apart as a value, or several, of a type.
+    pub fn fits(&self, id: u32, bytes: &[u8]) -> bool {
+        self.check(id, bytes).is_ok()
+    }
+
+    fn check(&self, id: u32, bytes: &[u8]) -> Result<(), Unreadable> {
         let (_, found) = self.plain(id).ok_or(Unreadable::NoType(id))?;
         let wanted = self.size(id).ok_or(Unreadable::NoValues(id))?;
         let there = bytes.len() as u64;
         if there < wanted && found.kind != kind::ARRAY {
             return Err(Unreadable::Short { there, wanted });
         }
-        Ok(Walk { types: self, left: STEPS }.value(id, bytes, DEEPEST))
+        Ok(())
     }
-}
 
-impl<'b> Types<'b> {
     /// Takes bytes apart as [`Types::value`] does, or as a list of values where they are a multiple of one's size.
     ///
     /// # Errors

@@ -5,14 +5,17 @@
 
 use std::hash::{Hash, Hasher};
 
+use afterimage_perf_data::Private;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
 use super::chains::{Found, NO_ENTRY, RecentChains, Slot, UserPart, user_part};
+use super::labels::{Labels, LabelsId};
 use super::places::{LocId, Places, StackId, Stacks};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::loc::CpuMode;
 use crate::replay::Sink;
+use crate::said::Said;
 use crate::sample::TimedSample;
 use crate::state::{CommId, State, walk_chain};
 
@@ -29,6 +32,7 @@ pub(crate) struct EntryKey {
     pub(crate) tid: u32,
     pub(crate) cpu: u32,
     pub(crate) event: u32,
+    pub(crate) labels: LabelsId,
 }
 
 /// The value of [`EntryKey::cpu`] for samples without one.
@@ -70,6 +74,9 @@ pub(crate) struct Collector<'f> {
     pub(crate) events: Vec<EventSums>,
     pub(crate) places: Places,
     pub(crate) stacks: Stacks,
+    pub(crate) labels: Labels<'f>,
+    /// Labels of the sample that is being looked at.
+    label: LabelsId,
     /// The stack that is being looked at.
     walked: Vec<LocId>,
 }
@@ -82,7 +89,7 @@ fn hash_of(key: &EntryKey) -> u64 {
 }
 
 impl<'f> Collector<'f> {
-    pub(crate) fn new(events: usize, options: &AggregateOptions) -> Collector<'f> {
+    pub(crate) fn new(events: usize, private: Option<&'f Private>, options: &AggregateOptions) -> Collector<'f> {
         let has = |key| options.sort.contains(&key);
         Collector {
             needs: Needs {
@@ -100,6 +107,8 @@ impl<'f> Collector<'f> {
             events: vec![EventSums::default(); events],
             places: Places::default(),
             stacks: Stacks::default(),
+            labels: Labels::new(&options.labels, private),
+            label: 0,
             walked: Vec::new(),
         }
     }
@@ -152,7 +161,7 @@ impl<'f> Sink<'f> for Collector<'f> {
             }
         }
         let (slot, found) = self.find(state, sample);
-        let key = self.needs.key(sample, found);
+        let key = self.needs.key(sample, found, self.label);
         let entries = &mut self.entries;
         if let Some(entry) = entries.get_mut(found.entry as usize).filter(|entry| entry.key == key) {
             return entry.weight.add(weight);
@@ -173,11 +182,17 @@ impl<'f> Sink<'f> for Collector<'f> {
         }
         self.recent.went_to(slot, index);
     }
+
+    fn said(&mut self, state: &State, sample: &TimedSample<'f>, said: &[Said<'f>]) {
+        self.label = self.labels.take(sample.event, said);
+        self.sample(state, sample);
+        self.label = 0;
+    }
 }
 
 impl Needs {
     #[inline]
-    fn key(&self, sample: &TimedSample<'_>, found: Found) -> EntryKey {
+    fn key(&self, sample: &TimedSample<'_>, found: Found, labels: LabelsId) -> EntryKey {
         let pick = |wanted: bool, value: u32| if wanted { value } else { 0 };
         EntryKey {
             cgroup: if self.cgroup { sample.cgroup.unwrap_or(0) } else { 0 },
@@ -188,6 +203,7 @@ impl Needs {
             tid: pick(self.tid, sample.tid),
             cpu: pick(self.cpu, sample.cpu.unwrap_or(NO_CPU)),
             event: u32::try_from(sample.event).unwrap_or(u32::MAX),
+            labels,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod chains;
 mod collect;
+mod labels;
 mod places;
 mod profile;
 mod rows;
@@ -16,6 +17,7 @@ use crate::replay::{ReplayOptions, replay};
 use crate::resolve::Resolver;
 use collect::Collector;
 pub(crate) use collect::EventSums;
+pub use labels::{Label, SaidSum};
 pub(crate) use profile::events;
 pub use profile::{EventProfile, Profile, TallySource};
 pub use rows::{Key, Row};
@@ -29,6 +31,8 @@ pub use weight::Weight;
 pub struct AggregateOptions {
     /// What tells rows apart, in the order of the columns. The fewer keys, the less is kept.
     pub sort: Vec<SortKey>,
+    /// The names of the labels that [`SortKey::Label`] speaks of, by its number.
+    pub labels: Vec<String>,
     /// Whether stacks are kept: for [`Profile::tree`] and [`Profile::stacks`].
     pub chains: bool,
     /// Whether a row also gets what its callees took (`--children`): then symbols that were only callers have rows too.
@@ -42,6 +46,7 @@ impl Default for AggregateOptions {
     fn default() -> Self {
         AggregateOptions {
             sort: vec![SortKey::Comm, SortKey::Dso, SortKey::Sym],
+            labels: Vec::new(),
             chains: false,
             children: false,
             replay: ReplayOptions::default(),
@@ -51,7 +56,7 @@ impl Default for AggregateOptions {
 
 /// Replays a recording into a profile and names everything in it.
 pub fn aggregate<'f>(reader: &'f FileReader<'f>, options: &AggregateOptions, resolver: &mut Resolver) -> Profile {
-    let mut collector = Collector::new(reader.events().len(), options);
+    let mut collector = Collector::new(reader.events().len(), reader.private(), options);
     let replayed = replay(reader, &options.replay, &mut collector);
     Profile::new(reader, options, collector, replayed, resolver)
 }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use afterimage_perf_data::{EventDesc, EventTally, FileReader, RecordingTally, Tally};
+use afterimage_perf_data::{EventDesc, EventTally, FileReader, HandlerDesc, RecordingTally, Tally};
 use afterimage_symbols::Reason;
 use rustc_hash::FxHashMap;
 
 use super::collect::{Collector, Entry, EventSums};
+use super::labels::{KnownLabels, SaidSum};
 use super::places::{LocId, Stacks};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::lines::{Lines, SourceLine};
-use crate::replay::Replayed;
+use crate::replay::{Replayed, stands_apart};
 use crate::resolve::{Frame, Resolver};
 use crate::state::State;
 use crate::stats::ReplayStats;
@@ -59,6 +60,10 @@ pub struct Profile {
     pub tally_source: TallySource,
     /// The state at the end: names of threads and cgroups, kernel text.
     pub state: State,
+    /// What handlers from objects wrote, by event, label, handler and type.
+    pub said: Vec<SaidSum>,
+    pub(crate) labels: KnownLabels,
+    pub(crate) label_names: Vec<Arc<str>>,
     pub(crate) sort: Vec<SortKey>,
     pub(crate) children: bool,
     pub(crate) entries: Vec<Entry>,
@@ -78,7 +83,8 @@ impl Profile {
         resolver: &mut Resolver,
     ) -> Profile {
         let Replayed { state, stats } = replayed;
-        let Collector { entries, events: sums, places, stacks, .. } = collector;
+        let Collector { entries, events: sums, places, stacks, labels, .. } = collector;
+        let (labels, said) = labels.finish();
         // A place is in the list once, so that there is nothing to be remembered by it.
         let mut frames: Vec<Frame> = places.locs.iter().map(|loc| resolver.resolve(&state, *loc)).collect();
         let mut lines = Vec::new();
@@ -98,6 +104,9 @@ impl Profile {
             tally,
             tally_source,
             state,
+            said,
+            labels,
+            label_names: options.labels.iter().map(|name| name.as_str().into()).collect(),
             sort: options.sort.clone(),
             children: options.children,
             entries,
@@ -165,7 +174,8 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
     let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
     // The output of a handler that took the place of the samples counts as the event itself.
     let stands_apart = |index: usize| {
-        handlers.iter().find(|h| h.output_event == Some(index) && h.event != index).map(|handler| handler.chain)
+        let handler = handlers.iter().find(|h| h.output_event == Some(index) && h.event != index)?;
+        reader.private().map(|private| stands_apart(private, handler))
     };
     let shown = |index: usize, desc: &EventDesc, sums: &EventSums| {
         let dummy = (desc.attr.kind, desc.attr.config) == DUMMY || desc.attr.period_or_freq == 0;
@@ -189,7 +199,8 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
 
 fn name(reader: &FileReader<'_>, event: usize, desc: &EventDesc) -> String {
     let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
-    let apart = handlers.iter().find(|h| h.output_event == Some(event) && h.event != event && h.chain);
+    let is_apart = |h: &HandlerDesc| reader.private().is_some_and(|private| stands_apart(private, h));
+    let apart = handlers.iter().find(|h| h.output_event == Some(event) && h.event != event && is_apart(h));
     match apart.and_then(|handler| Some((handler, reader.events().get(handler.event)?))) {
         Some((handler, of)) => format!("{}/{}", of.name, handler.name),
         None => desc.name.clone(),

@@ -6,6 +6,7 @@ use afterimage_perf_data::TextDesc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::collect::{Entry, NO_CPU};
+use super::labels::Label;
 use super::{Profile, SortKey, Weight};
 use crate::lines::SourceLine;
 use crate::resolve::{Dso, Frame, SymId};
@@ -31,6 +32,8 @@ pub enum Key {
     Cpu(Option<u32>),
     /// The event.
     Event(Arc<str>),
+    /// A label: its name, and its value where the sample has one.
+    Label(Arc<str>, Option<Arc<Label>>),
     /// The cgroup's path; its number where no record told of its path.
     Cgroup(Arc<str>),
 }
@@ -51,8 +54,8 @@ pub struct Row {
     pub(crate) sym: Option<SymId>,
 }
 
-/// Most sort keys that there can be.
-const KEYS: usize = 10;
+/// Sort keys that there are: ten, and one for all labels together.
+const KEYS: usize = 11;
 
 /// The values of the sort keys as numbers.
 type RawKey = [u64; KEYS];
@@ -115,8 +118,11 @@ impl Profile {
 
     fn raw_key(&self, entry: &Entry, frame: &Frame) -> RawKey {
         let mut key = [0; KEYS];
-        for (value, sort) in key.iter_mut().zip(&self.sort) {
+        let others = self.sort.iter().filter(|sort| !matches!(sort, SortKey::Label(_)));
+        let labels = self.sort.iter().find(|sort| matches!(sort, SortKey::Label(_)));
+        for (value, sort) in key.iter_mut().zip(labels.into_iter().chain(others)) {
             *value = match sort {
+                SortKey::Label(_) => entry.key.labels.into(),
                 SortKey::Comm => entry.key.comm.into(),
                 SortKey::Dso => frame.dso_id.into(),
                 SortKey::Sym => frame.sym.0.into(),
@@ -147,6 +153,10 @@ impl Profile {
             SortKey::Tid => Key::Tid(entry.key.tid, task(entry.key.tid)),
             SortKey::Cpu => Key::Cpu((entry.key.cpu != NO_CPU).then_some(entry.key.cpu)),
             SortKey::Event => Key::Event(self.events.get(event).map_or_else(|| "".into(), |e| e.name.clone())),
+            SortKey::Label(nth) => {
+                let name = self.label_names.get(usize::from(nth)).cloned().unwrap_or_else(|| "".into());
+                Key::Label(name, self.labels.get(entry.key.labels, nth.into()).cloned())
+            }
             SortKey::Cgroup => Key::Cgroup(match self.state.cgroup(entry.key.cgroup) {
                 Some(path) => path.clone(),
                 None => format!("unknown {}", entry.key.cgroup).into(),

@@ -26,6 +26,9 @@ pub enum SortKey {
     Event,
     /// The cgroup.
     Cgroup,
+    /// A label that a handler put on the sample: the one of this number in
+    /// [`AggregateOptions::labels`](super::AggregateOptions::labels).
+    Label(u8),
 }
 
 impl SortKey {
@@ -42,6 +45,7 @@ impl SortKey {
             SortKey::Cpu => "cpu",
             SortKey::Event => "event",
             SortKey::Cgroup => "cgroup",
+            SortKey::Label(_) => "label",
         }
     }
 }

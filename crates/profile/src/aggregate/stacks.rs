@@ -1,5 +1,7 @@
 //! Folded stacks: each distinct stack with its weight.
 
+use super::collect::Entry;
+use super::labels::Label;
 use super::{Profile, Weight};
 use crate::resolve::Frame;
 
@@ -12,6 +14,8 @@ pub struct Stack<'p> {
     pub pid: Option<u32>,
     /// The thread, if threads tell rows apart.
     pub tid: Option<u32>,
+    /// The labels that tell rows apart, in their order: name and value.
+    pub labels: Vec<(&'p str, Option<&'p Label>)>,
     /// What was sampled in it.
     pub weight: Weight,
     /// Its frames, outermost first; the last one is where the samples were taken.
@@ -28,8 +32,20 @@ impl Profile {
             comm: self.state.comm(entry.key.comm()),
             pid: pid.then_some(entry.key.pid),
             tid: tid.then_some(entry.key.tid),
+            labels: self.labels_of(entry),
             weight: entry.weight,
             frames: self.frames_of(entry).rev().collect(),
         })
+    }
+
+    fn labels_of(&self, entry: &Entry) -> Vec<(&str, Option<&Label>)> {
+        let label = |sort: &super::SortKey| match sort {
+            super::SortKey::Label(nth) => {
+                let nth = usize::from(*nth);
+                Some((&**self.label_names.get(nth)?, self.labels.get(entry.key.labels, nth).map(|label| &**label)))
+            }
+            _ => None,
+        };
+        self.sort.iter().filter_map(label).collect()
     }
 }

@@ -1,23 +1,33 @@
 //! The records of a recording, in time order, with what the machine was like at each moment.
 
+mod groups;
 mod queue;
 mod shape;
 mod target;
 
 use afterimage_perf_data::record::{Sample, cpumode, kind};
-use afterimage_perf_data::{EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, context};
+use afterimage_perf_data::{AttrFlags, EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, context};
 
+use crate::said::Said;
 use crate::sample::TimedSample;
 use crate::state::State;
 use crate::stats::ReplayStats;
+use groups::{Groups, Turn};
 use queue::{Entry, Queue};
 use shape::{Fields, Shape};
 use target::Targets;
+pub(crate) use target::stands_apart;
 
 /// What takes part in a replay.
 pub trait Sink<'f> {
     /// A sample, at its time.
     fn sample(&mut self, state: &State, sample: &TimedSample<'f>);
+
+    /// A sample that handlers from objects said something of; by default it is taken like any other.
+    fn said(&mut self, state: &State, sample: &TimedSample<'f>, said: &[Said<'f>]) {
+        let _ = said;
+        self.sample(state, sample);
+    }
 
     /// Any other kernel record, in time order, after it took effect. `time` is 0 for records made up by the recorder.
     fn record(&mut self, state: &State, time: u64, raw: &RawRecord<'f>) {
@@ -64,6 +74,9 @@ pub fn replay<'f, S: Sink<'f>>(reader: &'f FileReader<'f>, options: &ReplayOptio
     }
     let rest = run.queue.rest();
     run.hand_out(&rest, sink);
+    for (event, raw, said) in run.groups.rest() {
+        run.stands(event, &raw, &said, sink);
+    }
     run.stats.late = run.queue.late;
     Replayed { state: run.state, stats: run.stats }
 }
@@ -85,6 +98,9 @@ struct Run<'f> {
     times: Option<Shape>,
     targets: Targets<'f>,
     counts: bool,
+    /// Whether handlers from objects wrote payloads, and those that wait for their turn.
+    payloads: bool,
+    groups: Groups<'f>,
     /// The event whose ring holds no samples.
     sideband: Option<usize>,
     queue: Queue,
@@ -103,6 +119,8 @@ impl<'f> Run<'f> {
             times: shapes.first().filter(|first| shapes.iter().all(|shape| shape.same_time(first))).copied(),
             shapes,
             counts: targets.has_counts(),
+            payloads: targets.has_said(),
+            groups: Groups::default(),
             sideband: sideband(reader),
             targets,
             queue: Queue::new(options.max_pending),
@@ -127,6 +145,9 @@ impl<'f> Run<'f> {
             if let Some(event) = self.reader.event_for(raw) {
                 self.targets.note(event, raw.offset);
             }
+        }
+        if self.payloads && raw.header.kind == kind::SAMPLE {
+            self.note(raw);
         }
         match self.time_of(raw) {
             // What the recorder made up before the recording, and what has no time, takes effect at once, as in perf.
@@ -193,14 +214,85 @@ impl<'f> Run<'f> {
         };
         let target = self.targets.of(event);
         if target.payload {
-            if let Some(()) = self.emitted(raw, event, target.event, &fields, sink) {
+            let of = self.targets.said_of(event);
+            if self.emitted(raw, event, target.event, &fields, sink).is_some()
+                || of.is_some_and(|of| self.written(raw, event, of, fields.time, sink).is_some())
+            {
                 return;
             }
         }
         let cgroup = if shape.cgroup { self.cgroup(raw, event) } else { None };
         let count = if self.counts { self.targets.count(event, raw.offset) } else { 1 };
         let misc = raw.header.misc;
-        self.deliver(raw, event, target.event, fields, Rest { count, misc, cgroup, emitted: false }, sink);
+        let said = if self.targets.said(event) { self.claim(event, &fields, sink) } else { Vec::new() };
+        let rest = Rest { count, misc, cgroup, emitted: false, said: &said };
+        self.deliver(raw, event, target.event, fields, rest, sink);
+    }
+
+    /// The payload in a sample of an event that takes handlers' output, and the event that they ran on.
+    fn payload(&self, raw: &RawRecord<'f>, event: usize) -> Option<(usize, &'f [u8])> {
+        let of = self.targets.said_of(event)?;
+        Some((of, Sample::decode(raw, self.reader.layout(event)?).ok()?.raw?))
+    }
+
+    /// A sample was read; one with a payload has to be known before its turn.
+    fn note(&mut self, raw: &RawRecord<'f>) {
+        let Some(event) = self.reader.event_for(raw) else { return };
+        if let Some((of, payload)) = self.payload(raw, event) {
+            self.groups.note(of, payload);
+        }
+    }
+
+    /// What was written of an ordinary sample whose turn it is.
+    fn claim<S: Sink<'f>>(&mut self, event: usize, fields: &Fields<'f>, sink: &mut S) -> Vec<Said<'f>> {
+        let cpu = fields.cpu.unwrap_or(0);
+        let said = self.groups.claim(event, cpu, fields.time, fields.ip);
+        // Labels that waited for a sample, and it is not this one.
+        if let Some((raw, said)) = self.groups.passed(event, cpu, None) {
+            self.stands(event, &raw, &said, sink);
+        }
+        said
+    }
+
+    /// The turn of a payload of a handler from an object on `of`. `None` if it is none.
+    fn written<S: Sink<'f>>(
+        &mut self,
+        raw: &RawRecord<'f>,
+        event: usize,
+        of: usize,
+        written: Option<u64>,
+        sink: &mut S,
+    ) -> Option<()> {
+        let (_, payload) = self.payload(raw, event)?;
+        let (hdr, _) = groups::read(payload)?;
+        if let Some((raw, said)) = self.groups.passed(of, hdr.cpu, Some((of, hdr.cpu, hdr.seq))) {
+            self.stands(of, &raw, &said, sink);
+        }
+        if let Turn::Stands(said) = self.groups.turn(of, raw, &hdr, written)? {
+            self.stands(of, raw, &said, sink);
+        }
+        Some(())
+    }
+
+    /// The first record of what was written of a sample goes out as a sample: of the event that takes the output, or of
+    /// `of`, whose handlers wrote it, where all that there is of its samples was written by handlers.
+    fn stands<S: Sink<'f>>(&mut self, of: usize, raw: &RawRecord<'f>, said: &[Said<'f>], sink: &mut S) {
+        let Some(event) = self.reader.event_for(raw) else { return };
+        let Some(outer) = self.shapes.get(event).and_then(|shape| shape.fields(raw)) else { return };
+        let Some((hdr, _)) = self.payload(raw, event).and_then(|(_, payload)| groups::read(payload)) else { return };
+        let attr = self.reader.events().get(of).map(|event| &event.attr);
+        let fixed = attr.filter(|attr| !attr.flags.contains(AttrFlags::FREQ)).map_or(1, |attr| attr.period_or_freq);
+        let fields = Fields {
+            ip: hdr.ip,
+            time: if hdr.time == 0 { outer.time } else { Some(hdr.time) },
+            cpu: Some(hdr.cpu),
+            // Payloads carry none.
+            period: fixed.max(1),
+            ..outer
+        };
+        let misc = if hdr.ip >> 63 == 1 { cpumode::KERNEL } else { cpumode::USER };
+        let target = self.targets.of(event).event;
+        self.deliver(raw, event, target, fields, Rest { count: 1, misc, cgroup: None, emitted: true, said }, sink);
     }
 
     /// A sample whose raw data are what the `emit` handler wrote. `None` if they are another handler's.
@@ -230,7 +322,8 @@ impl<'f> Run<'f> {
             chain: payload.callchain,
         };
         let misc = if kernel { cpumode::KERNEL } else { cpumode::USER };
-        self.deliver(raw, event, target, fields, Rest { count: 1, misc, cgroup: None, emitted: true }, sink);
+        let rest = Rest { count: 1, misc, cgroup: None, emitted: true, said: &[] };
+        self.deliver(raw, event, target, fields, rest, sink);
         Some(())
     }
 
@@ -241,7 +334,7 @@ impl<'f> Run<'f> {
         recorded_as: usize,
         event: usize,
         fields: Fields<'f>,
-        rest: Rest,
+        rest: Rest<'_, 'f>,
         sink: &mut S,
     ) {
         let Some(layout) = self.reader.layout(recorded_as) else { return };
@@ -272,7 +365,11 @@ impl<'f> Run<'f> {
             self.stats.first_time = Some(self.stats.first_time.map_or(time, |first| first.min(time)));
             self.stats.last_time = Some(self.stats.last_time.map_or(time, |last| last.max(time)));
         }
-        sink.sample(&self.state, &sample);
+        if rest.said.is_empty() {
+            sink.sample(&self.state, &sample)
+        } else {
+            sink.said(&self.state, &sample, rest.said)
+        }
     }
 
     fn cgroup(&self, raw: &RawRecord<'f>, event: usize) -> Option<u64> {
@@ -287,9 +384,10 @@ impl<'f> Run<'f> {
 }
 
 /// What a sample has beside its fields.
-struct Rest {
+struct Rest<'s, 'f> {
     count: u64,
     misc: u16,
     cgroup: Option<u64>,
     emitted: bool,
+    said: &'s [Said<'f>],
 }

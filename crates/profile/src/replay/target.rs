@@ -1,6 +1,6 @@
 //! Which event a sample stands for, and for how many overflows: what the private section says of handlers.
 
-use afterimage_perf_data::{EventDesc, Private};
+use afterimage_perf_data::{EventDesc, HandlerDesc, Private};
 use rustc_hash::FxHashMap;
 
 /// `PERF_TYPE_SOFTWARE` and `PERF_COUNT_SW_BPF_OUTPUT` (linux/perf_event.h).
@@ -15,10 +15,24 @@ pub(crate) struct Target {
     pub(crate) payload: bool,
 }
 
+/// Whether what a handler writes is a second event beside the samples of its own. A handler from an object decides anew at
+/// each sample whether to chain it; where it never did, what it wrote stands for the samples.
+pub(crate) fn stands_apart(private: &Private, handler: &HandlerDesc) -> bool {
+    let tally = private.tally.as_ref().and_then(|tally| tally.events.get(handler.event));
+    match tally.filter(|_| !handler.is_built_in()) {
+        Some(tally) => tally.sum.chained != 0,
+        None => handler.chain,
+    }
+}
+
 /// What becomes of each event's samples.
 #[derive(Debug)]
 pub(crate) struct Targets<'p> {
     targets: Vec<Target>,
+    /// By event, the one whose handlers from objects write into it.
+    said_of: Vec<Option<usize>>,
+    /// By event, whether handlers from objects write of its samples.
+    said: Vec<bool>,
     counts: Vec<Option<Counts<'p>>>,
 }
 
@@ -33,6 +47,7 @@ struct Counts<'p> {
 impl<'p> Targets<'p> {
     pub(crate) fn new(events: &[EventDesc], private: Option<&'p Private>) -> Targets<'p> {
         let mut targets: Vec<Target> = (0..events.len()).map(|event| Target { event, payload: false }).collect();
+        let (mut said_of, mut said) = (vec![None; events.len()], vec![false; events.len()]);
         let known = |event: usize| event < events.len();
         for handler in private.map_or(&[][..], |p| &p.handlers) {
             let Some(output) = handler.output_event.filter(|output| known(*output) && known(handler.event)) else {
@@ -40,9 +55,16 @@ impl<'p> Targets<'p> {
             };
             let payload = events.get(output).is_some_and(|e| (e.attr.kind, e.attr.config) == BPF_OUTPUT);
             // Beside the samples themselves a handler's output is a second event, never added to the first.
-            let event = if handler.chain { output } else { handler.event };
+            let apart = private.is_some_and(|private| stands_apart(private, handler));
+            let event = if apart { output } else { handler.event };
             if let Some(target) = targets.get_mut(output) {
                 *target = Target { event, payload };
+            }
+            if let (true, Some(of), Some(said)) =
+                (payload && !handler.is_built_in(), said_of.get_mut(output), said.get_mut(handler.event))
+            {
+                *of = Some(handler.event);
+                *said = true;
             }
         }
         let by_event: FxHashMap<usize, &[u64]> =
@@ -50,7 +72,24 @@ impl<'p> Targets<'p> {
         let counts = (0..events.len())
             .map(|event| by_event.get(&event).map(|counts| Counts { counts, offsets: Vec::new() }))
             .collect();
-        Targets { targets, counts }
+        Targets { targets, said_of, said, counts }
+    }
+
+    /// The event whose handlers write payloads into `event`.
+    #[inline]
+    pub(crate) fn said_of(&self, event: usize) -> Option<usize> {
+        self.said_of.get(event).copied().flatten()
+    }
+
+    /// Whether handlers write payloads of the samples of `event`.
+    #[inline]
+    pub(crate) fn said(&self, event: usize) -> bool {
+        self.said.get(event).copied().unwrap_or(false)
+    }
+
+    /// Whether there are payloads at all.
+    pub(crate) fn has_said(&self) -> bool {
+        self.said.contains(&true)
     }
 
     /// Whether any event has true counts, so that samples must be [noted](Targets::note).

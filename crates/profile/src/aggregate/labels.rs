@@ -1,0 +1,151 @@
+//! Labels of samples as something that tells rows apart, and what was said altogether.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use afterimage_perf_data::Private;
+use rustc_hash::FxHashMap;
+
+use crate::said::{Said, SaidTypes};
+
+/// The value of a label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Label {
+    /// As text; a string without quotes, what cannot be read as hex digits with the reason.
+    pub text: String,
+    /// As JSON; what cannot be read as `{"bytes", "reason"}`.
+    pub json: serde_json::Value,
+}
+
+impl Label {
+    /// What a handler said, read by its types.
+    pub fn of(types: &SaidTypes<'_>, said: &Said<'_>) -> Label {
+        match types.read(said) {
+            Ok(value) => Label { text: value.bare(), json: value.to_json() },
+            Err(reason) => {
+                let bytes: String = said.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                let text = format!("{}{bytes} ({reason})", if bytes.is_empty() { "" } else { "0x" });
+                let json = serde_json::json!({"bytes": bytes, "reason": reason.to_string()});
+                Label { text, json }
+            }
+        }
+    }
+}
+
+/// Values of one type, or labels of one name, that handlers wrote of an event's samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaidSum {
+    /// Which event, as an index into the recording's events.
+    pub event: usize,
+    /// The handler's name, where it is known.
+    pub handler: Option<String>,
+    /// The label's name; `None` for values.
+    pub label: Option<String>,
+    /// The type as C writes it, where it is known.
+    pub type_name: Option<String>,
+    /// How many there are.
+    pub records: u64,
+    /// Those of them that cannot be read.
+    pub unreadable: u64,
+}
+
+/// Number of a combination of label values; 0 is that of none at all.
+pub(crate) type LabelsId = u32;
+
+/// The labels that rows are told apart by.
+#[derive(Debug, Default)]
+pub(crate) struct Labels<'f> {
+    wanted: Vec<String>,
+    types: SaidTypes<'f>,
+    /// Numbers of values (from 1 on) by what was said.
+    known: FxHashMap<(u16, Option<u32>, &'f [u8]), u32>,
+    /// The same by the text: two types may show the same.
+    by_text: FxHashMap<String, u32>,
+    values: Vec<Arc<Label>>,
+    combinations: FxHashMap<Box<[u32]>, LabelsId>,
+    /// By number less one.
+    list: Vec<Box<[u32]>>,
+    sums: BTreeMap<SumKey<'f>, (u64, u64)>,
+}
+
+type SumKey<'f> = (usize, Option<&'f [u8]>, u16, Option<u32>);
+
+impl<'f> Labels<'f> {
+    pub(crate) fn new(wanted: &[String], private: Option<&'f Private>) -> Labels<'f> {
+        Labels { wanted: wanted.to_vec(), types: SaidTypes::new(private), ..Labels::default() }
+    }
+
+    /// Counts what was said of a sample of an event, and gives the combination of its labels that are asked for.
+    pub(crate) fn take(&mut self, event: usize, said: &[Said<'f>]) -> LabelsId {
+        let mut combination = vec![0; self.wanted.len()];
+        for one in said {
+            let sum = self.sums.entry((event, one.key, one.handler, one.type_id)).or_default();
+            sum.0 += 1;
+            sum.1 += u64::from(!self.types.fits(one));
+            let place = one.key.and_then(|key| self.wanted.iter().position(|wanted| wanted.as_bytes() == key));
+            if let Some(place) = place {
+                // Of two labels of one name the last one holds.
+                combination[place] = self.number(one);
+            }
+        }
+        if combination.iter().all(|value| *value == 0) {
+            return 0;
+        }
+        if let Some(id) = self.combinations.get(&*combination) {
+            return *id;
+        }
+        let combination: Box<[u32]> = combination.into();
+        self.list.push(combination.clone());
+        let id = LabelsId::try_from(self.list.len()).unwrap_or(LabelsId::MAX);
+        self.combinations.insert(combination, id);
+        id
+    }
+
+    fn number(&mut self, said: &Said<'f>) -> u32 {
+        let key = (said.handler, said.type_id, said.bytes);
+        if let Some(number) = self.known.get(&key) {
+            return *number;
+        }
+        let label = Label::of(&self.types, said);
+        let next = u32::try_from(self.values.len() + 1).unwrap_or(u32::MAX);
+        let number = *self.by_text.entry(label.text.clone()).or_insert(next);
+        if number == next {
+            self.values.push(Arc::new(label));
+        }
+        self.known.insert(key, number);
+        number
+    }
+
+    /// What is left of it when all samples were seen.
+    pub(crate) fn finish(self) -> (KnownLabels, Vec<SaidSum>) {
+        let text = |text: std::borrow::Cow<'_, str>| text.into_owned();
+        let sums = self.sums.iter().map(|((event, key, handler, type_id), (records, unreadable))| {
+            let said = Said { handler: *handler, generation: 0, key: *key, type_id: *type_id, bytes: &[] };
+            SaidSum {
+                event: *event,
+                handler: self.types.handler(*handler).map(str::to_owned),
+                label: said.name().map(text),
+                type_name: self.types.type_name(&said).map(text),
+                records: *records,
+                unreadable: *unreadable,
+            }
+        });
+        let sums = sums.collect();
+        (KnownLabels { values: self.values, list: self.list }, sums)
+    }
+}
+
+/// Values of labels by number.
+#[derive(Debug, Default)]
+pub(crate) struct KnownLabels {
+    values: Vec<Arc<Label>>,
+    list: Vec<Box<[u32]>>,
+}
+
+impl KnownLabels {
+    /// The value of the label that was asked for in place `nth`.
+    pub(crate) fn get(&self, id: LabelsId, nth: usize) -> Option<&Arc<Label>> {
+        let combination = self.list.get((id as usize).checked_sub(1)?)?;
+        self.values.get((*combination.get(nth)? as usize).checked_sub(1)?)
+    }
+}
