@@ -54,9 +54,9 @@ impl Live {
             // Closed lists would give it back at once; these are closed only by `close`, which takes all by value.
             let _open = self.gone.defer(&mut timeline.rows, text);
         }
-        let mut due = self.gone.advance();
+        self.gone.advance();
         let mut retired = Vec::new();
-        while let Some(text) = due.pop(&mut timeline.rows) {
+        while let Some(text) = self.gone.pop(&mut timeline.rows) {
             retired.extend(timeline.take_out(text));
         }
         self.passes.rotate_right(1);
@@ -74,8 +74,8 @@ impl Live {
     /// The end of the recording: what changed since the last pass, and the timeline for good.
     pub fn close(mut self) -> (Passed, Timeline) {
         let changed = self.changed();
-        let mut due = self.gone.close();
-        while due.pop(&mut self.timeline.rows).is_some() {}
+        self.gone.close();
+        while self.gone.pop(&mut self.timeline.rows).is_some() {}
         self.timeline.followed = false;
         (Passed { changed, retired: Vec::new() }, self.timeline)
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use afterimage_quiesce::{Chain, Closed, Lists, Store};
+use afterimage_quiesce::{Lists, NotHeld, Store};
 use proptest::prelude::*;
 
 /// Links by index.
@@ -22,27 +22,36 @@ impl Store for Links {
     }
 }
 
-fn all(mut chain: Chain<usize>, links: &mut Links) -> Vec<usize> {
-    let len = chain.len();
-    let nodes: Vec<usize> = std::iter::from_fn(|| chain.pop(links)).collect();
-    assert_eq!(nodes.len(), len);
-    assert!(chain.is_empty());
+fn due(lists: &mut Lists<usize>, links: &mut Links) -> Vec<usize> {
+    let before = lists.len();
+    let nodes: Vec<usize> = std::iter::from_fn(|| lists.pop(links)).collect();
+    assert_eq!(lists.len() + nodes.len() as u64, before);
     nodes
+}
+
+fn advance(lists: &mut Lists<usize>, links: &mut Links) -> Vec<usize> {
+    lists.advance();
+    due(lists, links)
+}
+
+fn close(lists: &mut Lists<usize>, links: &mut Links) -> Vec<usize> {
+    lists.close();
+    due(lists, links)
 }
 
 #[test]
 fn a_node_is_given_back_by_the_third_pass_that_ends_after_it() {
     let (mut lists, mut links) = (Lists::new(), Links(vec![None; 3]));
     lists.defer(&mut links, 0).unwrap();
-    assert_eq!(all(lists.advance(), &mut links), []);
+    assert_eq!(advance(&mut lists, &mut links), []);
     lists.defer(&mut links, 1).unwrap();
-    assert_eq!(all(lists.advance(), &mut links), []);
+    assert_eq!(advance(&mut lists, &mut links), []);
     assert_eq!(lists.len(), 2);
-    assert_eq!(all(lists.advance(), &mut links), [0]);
+    assert_eq!(advance(&mut lists, &mut links), [0]);
     lists.defer(&mut links, 0).unwrap();
-    assert_eq!(all(lists.advance(), &mut links), [1]);
-    assert_eq!(all(lists.close(), &mut links), [0]);
-    assert_eq!(lists.defer(&mut links, 2), Err(Closed));
+    assert_eq!(advance(&mut lists, &mut links), [1]);
+    assert_eq!(close(&mut lists, &mut links), [0]);
+    assert_eq!(lists.defer(&mut links, 2), Err(NotHeld));
     assert!(lists.is_empty());
 }
 
@@ -79,15 +88,15 @@ proptest! {
                     passes += 1;
                     let due = model.iter().take_while(|(_, at)| at + 3 <= passes).count();
                     let due: Vec<usize> = model.drain(..due).map(|(node, _)| node).collect();
-                    prop_assert_eq!(all(lists.advance(), &mut links), due);
+                    prop_assert_eq!(advance(&mut lists, &mut links), due);
                 }
                 Step::Close => {
                     closed = true;
                     let due: Vec<usize> = model.drain(..).map(|(node, _)| node).collect();
-                    prop_assert_eq!(all(lists.close(), &mut links), due);
+                    prop_assert_eq!(close(&mut lists, &mut links), due);
                 }
             }
-            prop_assert_eq!(lists.len(), model.len());
+            prop_assert_eq!(lists.len(), model.len() as u64);
         }
     }
 
@@ -123,7 +132,7 @@ fn read_only_what_is_there(script: &[(usize, usize)], advances: u32) -> bool {
                 }
                 drop(read);
                 for _ in 0..advances {
-                    all(lists.advance(), &mut links).into_iter().for_each(|node| freed[node] = true);
+                    advance(&mut lists, &mut links).into_iter().for_each(|node| freed[node] = true);
                 }
             }
         }
