@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::annotate::AnnotateArgs;
 use crate::exit;
+use crate::handler::HandlerArgs;
 use crate::record::RecordArgs;
 use crate::texts::TextArgs;
 
@@ -50,10 +51,12 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Kernel code that came and went: list it, write it to a file, compare it; watch it come and go
     Text(TextArgs),
+    /// Show and change the handlers of recordings that run: list, swap, clear, stats
+    Handler(HandlerArgs),
     /// Show what this kernel, these privileges and these settings allow
     Doctor(DoctorArgs),
     /// What is planned and not built
-    #[command(hide = true, name = "top", aliases = ["diff", "handler", "serve", "stat"])]
+    #[command(hide = true, name = "top", aliases = ["diff", "serve", "stat"])]
     Later(LaterArgs),
 }
 

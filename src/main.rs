@@ -10,6 +10,7 @@ mod doctor;
 mod events;
 mod exit;
 mod export;
+mod handler;
 mod header;
 mod input;
 mod out;
@@ -46,6 +47,7 @@ fn run(command: &Command, say: &Say) -> anyhow::Result<Exit> {
         Command::Script(args) => script::run(args, say),
         Command::Export(args) => export::run(args, say),
         Command::Text(args) => texts::run(args, say),
+        Command::Handler(args) => handler::run(args, say),
         Command::Doctor(args) => doctor::run(args),
         // Refused when the line was parsed.
         Command::Later(_) => Err(exit::not_yet("this subcommand")),

@@ -6,7 +6,7 @@ use std::ptr::addr_of_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::load::{Dimensions, Loaded, load};
+use crate::load::{Dimensions, Late, Loaded, load, load_late};
 use crate::program::{HandlerId, Program, Shared};
 use crate::skeleton::builtins::types::ai_counters;
 use crate::slots::{PAIRS, Pair, update};
@@ -52,6 +52,9 @@ pub struct Handlers {
     current: HandlerId,
     pair: Pair,
     nr_cpus: u32,
+    /// What a built-in handler that is loaded later is made by.
+    options: Options,
+    dimensions: Dimensions,
     /// Number of the count table of each CPU that has one, by CPU.
     table_of: Vec<Option<u32>>,
     nr_tables: u32,
@@ -99,6 +102,8 @@ impl Handlers {
             mechanism,
             note,
             nr_cpus: dimensions.nr_cpus,
+            options: options.clone(),
+            dimensions: dimensions.clone(),
             table_of,
             nr_tables: dimensions.table_cpus.len() as u32,
             links: Vec::new(),
@@ -149,6 +154,24 @@ impl Handlers {
         let id = self.next_id();
         self.programs.push(Program { id, name: name.into(), fd: Arc::new(program) });
         id
+    }
+
+    /// Loads a built-in handler that was not asked for at the start, so that [`Handlers::swap`] may be; sampling may go on
+    /// meanwhile. One that is loaded already is as good.
+    ///
+    /// # Errors
+    /// As [`Handlers::load`]; nothing has changed then.
+    pub fn load_builtin(&mut self, builtin: Builtin) -> Result<()> {
+        if builtin == Builtin::None || self.programs.iter().any(|program| program.id == builtin.into()) {
+            return Ok(());
+        }
+        let Late { program, tables } =
+            load_late(builtin, &self.options, &self.dimensions, self.mechanism, &self.loaded.shared)?;
+        self.programs.push(program);
+        if tables.is_some() {
+            self.loaded.tables = tables;
+        }
+        Ok(())
     }
 
     /// The name of a handler that is loaded.
@@ -251,7 +274,7 @@ impl Handlers {
     /// number: every sample runs the old pair or the new one.
     ///
     /// # Errors
-    /// For a handler that is not loaded (see [`Options::also`] and [`Handlers::add`]).
+    /// For a handler that is not loaded (see [`Options::also`], [`Handlers::load_builtin`] and [`Handlers::add`]).
     pub fn swap(&mut self, handler: impl Into<HandlerId>) -> Result<u32> {
         let id = handler.into();
         let program = self.programs.iter().find(|program| program.id == id);

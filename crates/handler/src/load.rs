@@ -126,10 +126,6 @@ pub(crate) fn load(options: &Options, dimensions: &Dimensions, mechanism: Mechan
     let builtins = [(Builtin::Emit, emit), (Builtin::Count, count)].into_iter();
     let builtins = builtins.filter(|(builtin, _)| options.wants(*builtin)).map(builtin).collect::<Result<Vec<_>>>()?;
     let (nr_cpus, events) = (dimensions.nr_cpus as usize, dimensions.events as usize);
-    let map_counts = || {
-        let fds = [maps.ai_tables.as_fd(), maps.ai_index.as_fd(), maps.ai_entries.as_fd(), maps.ai_arena.as_fd()];
-        map_tables(fds, dimensions.sizes, dimensions.tables() as usize)
-    };
     Ok(Loaded {
         slots: Slots::new(
             own(maps.ai_slots.as_fd())?,
@@ -139,11 +135,65 @@ pub(crate) fn load(options: &Options, dimensions: &Dimensions, mechanism: Mechan
         shared: shared(maps)?,
         cpus: Mapping::new("ai_cpus", maps.ai_cpus.as_fd(), size_of::<ai_cpu>(), nr_cpus)?,
         counters: Mapping::new("ai_counters", maps.ai_counters.as_fd(), size_of::<ai_counters>(), events * nr_cpus)?,
-        tables: options.wants(Builtin::Count).then(map_counts).transpose()?,
+        tables: options.wants(Builtin::Count).then(|| tables(maps, dimensions)).transpose()?,
         gate: Arc::new(own(skeleton.progs.ai_gate.as_fd())?),
         builtins,
         stubs,
     })
+}
+
+/// A built-in handler that came later.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) program: Program,
+    /// With `count`.
+    pub(crate) tables: Option<Tables>,
+}
+
+/// Loads one more built-in handler over the maps that stubs run on. Its own maps are new.
+pub(crate) fn load_late(
+    builtin: Builtin,
+    options: &Options,
+    dimensions: &Dimensions,
+    mechanism: Mechanism,
+    shared: &SharedMaps,
+) -> Result<Late> {
+    let options = Options { builtin, also: Vec::new(), ..options.clone() };
+    check_rules(&options, mechanism)?;
+    let mut object = MaybeUninit::uninit();
+    let (skeleton, log) = libbpf_log::capture(|| {
+        let mut open = BuiltinsSkelBuilder::default().open(&mut object)?;
+        size_maps(&mut open.maps, &options, dimensions)?;
+        for (name, fd) in &shared.by_name {
+            let map = match *name {
+                "ai_slots" => &mut open.maps.ai_slots,
+                "ai_control" => &mut open.maps.ai_control,
+                "ai_cpus" => &mut open.maps.ai_cpus,
+                "ai_counters" => &mut open.maps.ai_counters,
+                _ => &mut open.maps.ai_outputs,
+            };
+            map.reuse_fd(fd.as_fd())?;
+        }
+        choose_programs(&mut open.progs, &options, mechanism);
+        open.progs.ai_gate.set_autoload(false);
+        open.load()
+    });
+    let skeleton = skeleton.map_err(|e| Error::libbpf(format!("loading {builtin}"), &e, log))?;
+    let (maps, progs) = (&skeleton.maps, &skeleton.progs);
+    let program = match (builtin, mechanism) {
+        (Builtin::Count, Mechanism::Kfuncs) => &progs.ai_count_kern,
+        (Builtin::Count, Mechanism::Plain) => &progs.ai_count_plain,
+        (_, Mechanism::Kfuncs) => &progs.ai_emit_kern,
+        (_, Mechanism::Plain) => &progs.ai_emit_plain,
+    };
+    let fd = Arc::new(own(program.as_fd())?);
+    let tables = options.wants(Builtin::Count).then(|| tables(maps, dimensions)).transpose()?;
+    Ok(Late { program: Program { id: builtin.into(), name: builtin.name().to_owned(), fd }, tables })
+}
+
+fn tables(maps: &BuiltinsMaps<'_>, dimensions: &Dimensions) -> Result<Tables> {
+    let fds = [maps.ai_tables.as_fd(), maps.ai_index.as_fd(), maps.ai_entries.as_fd(), maps.ai_arena.as_fd()];
+    map_tables(fds, dimensions.sizes, dimensions.tables() as usize)
 }
 
 fn shared(maps: &BuiltinsMaps<'_>) -> Result<SharedMaps> {

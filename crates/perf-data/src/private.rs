@@ -78,6 +78,14 @@ pub struct HandlerDesc {
     /// The constants that the user set before the load, as written.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+    /// The first generation that it ran in: of the pairs of gate and handler that a recording had one after the other, the
+    /// number of the first with this handler. 0 in recordings that had one alone.
+    #[serde(default)]
+    pub generation: u32,
+    /// With `count`: the id of those SAMPLEs of the event that are entries of its table, among which true counts are told.
+    /// `None`: all of them are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries_id: Option<u64>,
 }
 
 impl HandlerDesc {
@@ -99,7 +107,8 @@ pub struct HandlerTypes {
     pub btf: Vec<u8>,
 }
 
-/// For how many samples each SAMPLE of an event stands: the `i`-th in file order stands for `counts[i]`.
+/// For how many samples each SAMPLE of an event stands: the `i`-th in file order stands for `counts[i]`. Where a handler
+/// has an [`HandlerDesc::entries_id`] in this event, SAMPLEs with another id are not counted there and stand for one.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TrueCounts {
     /// Index of the event in the file.
@@ -152,6 +161,12 @@ impl Private {
     /// The counts of one event.
     pub fn true_counts(&self, event: usize) -> Option<&[u64]> {
         self.true_counts.iter().find(|t| t.event == event).map(|t| t.counts.as_slice())
+    }
+
+    /// The id of those SAMPLEs of `event` that are entries of a count table; `None` where all of them are.
+    pub fn entries_id(&self, event: usize) -> Option<u64> {
+        let within = self.handlers.iter().filter(|h| h.event == event && h.output_event.is_none());
+        within.filter_map(|handler| handler.entries_id).next()
     }
 
     /// The first handler on one event: the one that the recording began with.

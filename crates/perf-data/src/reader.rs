@@ -223,21 +223,21 @@ impl<'a> FileReader<'a> {
         if self.layouts.len() == 1 {
             return Some(0);
         }
-        let sample = raw.header.kind == kind::SAMPLE;
         if raw.header.kind >= kind::FIRST_USER {
             return Some(0);
         }
-        let place = if sample {
-            first.id_in_sample()
-        } else {
-            first.id_from_end().and_then(|from_end| raw.bytes.len().checked_sub(from_end))
-        };
-        let Some(place) = place else { return Some(0) };
+        let Some(place) = id_place(first, raw) else { return Some(0) };
         let id = raw.bytes.get(place..)?.first_chunk::<8>()?;
         match self.header.endian.u64(*id) {
             0 => Some(0),
             id => self.ids.get(id),
         }
+    }
+
+    /// The id that a SAMPLE carries, by which [`FileReader::event_for`] knows its event.
+    pub fn id_of(&self, raw: &RawRecord<'_>) -> Option<u64> {
+        let place = id_place(self.layouts.first()?, raw)?;
+        Some(self.header.endian.u64(*raw.bytes.get(place..)?.first_chunk::<8>()?))
     }
 
     /// Decodes a record as one of its event's, or of the first event's where it belongs to none.
@@ -252,6 +252,14 @@ impl<'a> FileReader<'a> {
             None => decode(raw, &Layout::new(&Attr::default(), self.header.endian)),
         }
     }
+}
+
+/// Where the id of a record of the kernel stands in it.
+fn id_place(layout: &Layout, raw: &RawRecord<'_>) -> Option<usize> {
+    if raw.header.kind == kind::SAMPLE {
+        return layout.id_in_sample();
+    }
+    layout.id_from_end().and_then(|from_end| raw.bytes.len().checked_sub(from_end))
 }
 
 /// Gives the events the names that EVENT_DESC has for them, found by their ids or else by their place.

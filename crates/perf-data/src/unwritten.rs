@@ -9,21 +9,43 @@ use crate::record::{Record, kind};
 use crate::tally::MapLost;
 use crate::{EventTally, FileReader, Private};
 
-/// How many samples of an event in the file there are on each CPU, each as many as it stands for.
-type Written = HashMap<(usize, u32), u64>;
+/// How many samples of an event in the file there are on each CPU: ordinary ones, and those that entries of a count table
+/// stand for.
+type Written = HashMap<(usize, u32), [u64; 2]>;
+
+/// Where the handlers of an event left their output.
+#[derive(Default)]
+struct Outputs {
+    /// Records of a handler ring.
+    ring: Option<usize>,
+    /// Entries of a count table.
+    entries: Option<usize>,
+}
+
+impl Outputs {
+    fn of(private: &Private, event: usize) -> Outputs {
+        let mut outputs = Outputs::default();
+        for handler in private.handlers.iter().filter(|handler| handler.event == event) {
+            match (handler.name.as_str(), handler.output_event) {
+                ("none", _) | (_, None) if handler.name != "count" => (),
+                ("count", output) => outputs.entries = Some(output.unwrap_or(event)),
+                (_, output) => outputs.ring = output,
+            }
+        }
+        outputs
+    }
+}
 
 /// Moves what the file does not hold from delivered to lost.
 pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
     let Some(mut tally) = private.tally.take() else { return };
     let written = count(private, file);
     for (event, tally) in tally.events.iter_mut().enumerate() {
-        let of_event = || private.handlers_of(event);
-        let table = of_event().find(|handler| handler.name == "count").map(|h| h.output_event.unwrap_or(event));
-        let output = of_event().filter(|handler| handler.name != "count").find_map(|handler| handler.output_event);
+        let outputs = Outputs::of(private, event);
         for (cpu, tally) in &mut tally.per_cpu {
-            let of = |event: usize| written.get(&(event, *cpu)).copied().unwrap_or(0);
-            if let Some(table) = table {
-                let stored = tally.map.stored.min(of(table));
+            let of = |event: usize| written.get(&(event, *cpu)).copied().unwrap_or_default();
+            if let Some(output) = outputs.entries {
+                let stored = tally.map.stored.min(of(output)[1]);
                 let missing = tally.map.stored - stored;
                 tally.map.stored = stored;
                 if missing > 0 {
@@ -31,12 +53,10 @@ pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
                     *lost = lost.saturating_add(missing);
                 }
             }
-            if let Some(output) = output {
-                tally.handler_ring.keep(of(output));
+            if let Some(output) = outputs.ring {
+                tally.handler_ring.keep(of(output)[0]);
             }
-            if table != Some(event) {
-                tally.ring.keep(of(event));
-            }
+            tally.ring.keep(of(event)[0]);
         }
         let audit = tally.audit.take();
         let settled = EventTally::new(std::mem::take(&mut tally.name), std::mem::take(&mut tally.per_cpu));
@@ -46,15 +66,25 @@ pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
 }
 
 fn count(private: &Private, file: &FileReader<'_>) -> Written {
+    let entries_of = |event: usize| {
+        let mut counts = private.handlers.iter().filter(|handler| handler.name == "count");
+        counts.any(|handler| handler.output_event.unwrap_or(handler.event) == event)
+    };
+    let holds_entries: Vec<bool> = (0..file.events().len()).map(entries_of).collect();
+    let ids: Vec<Option<u64>> = (0..file.events().len()).map(|event| private.entries_id(event)).collect();
     let mut counts: HashMap<usize, std::slice::Iter<'_, u64>> =
         private.true_counts.iter().map(|of| (of.event, of.counts.iter())).collect();
     let mut written = Written::new();
     // An error of the records ends them, here as for every other reader.
     for raw in file.records().map_while(Result::ok).filter(|raw| raw.header.kind == kind::SAMPLE) {
         let Some(event) = file.event_for(&raw) else { continue };
-        let stands_for = counts.get_mut(&event).and_then(Iterator::next).copied().unwrap_or(1);
+        let own_id = ids.get(event).copied().flatten();
+        let is_entry = holds_entries.get(event) == Some(&true) && own_id.is_none_or(|id| file.id_of(&raw) == Some(id));
+        let counted = is_entry.then(|| counts.get_mut(&event)).flatten();
+        let stands_for = counted.and_then(Iterator::next).copied().unwrap_or(1);
         if let Ok(Record::Sample(sample)) = file.decode(&raw) {
             let there = written.entry((event, sample.cpu.unwrap_or(0))).or_default();
+            let there = &mut there[usize::from(is_entry)];
             *there = there.saturating_add(stands_for);
         }
     }

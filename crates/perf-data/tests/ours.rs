@@ -56,20 +56,26 @@ fn recording_tallies() -> impl Strategy<Value = RecordingTally> {
 
 fn handlers() -> impl Strategy<Value = Vec<HandlerDesc>> {
     let object = (option::of(".*"), option::of(".*"), option::of("[0-9a-f]{16}"), btree_map(".*", ".*", 0..3));
-    let one = (any::<u32>(), ".*", any::<bool>(), option::of(any::<u32>()), ".*", any::<u16>(), object).prop_map(
-        |(event, name, chain, output, mechanism, id, (program, object, tag, set))| HandlerDesc {
-            event: event as usize,
-            name,
-            chain,
-            output_event: output.map(|o| o as usize),
-            mechanism,
-            id,
-            program,
-            object,
-            tag,
-            set,
-        },
-    );
+    let number = (any::<u32>(), option::of(any::<u64>()));
+    let one = (any::<u32>(), ".*", any::<bool>(), option::of(any::<u32>()), ".*", any::<u16>(), object, number)
+        .prop_map(
+            |(event, name, chain, output, mechanism, id, (program, object, tag, set), (generation, entries_id))| {
+                HandlerDesc {
+                    event: event as usize,
+                    name,
+                    chain,
+                    output_event: output.map(|o| o as usize),
+                    mechanism,
+                    id,
+                    program,
+                    object,
+                    tag,
+                    set,
+                    generation,
+                    entries_id,
+                }
+            },
+        );
     vec(one, 0..4)
 }
 
@@ -310,9 +316,11 @@ fn handler_keys() {
         object: Some("/o".into()),
         tag: Some("00".into()),
         set: [("n".to_owned(), "0x10".to_owned())].into(),
+        generation: 3,
+        entries_id: Some(7),
         ..expected
     };
-    let more = r#","id":16,"program":"p","object":"/o","tag":"00","set":{"n":"0x10"}}"#;
+    let more = r#","id":16,"program":"p","object":"/o","tag":"00","set":{"n":"0x10"},"generation":3,"entries_id":7}"#;
     assert_eq!(serde_json::to_string(&whole).unwrap(), format!("{old}{more}"));
 }
 

@@ -35,8 +35,12 @@ fn handler(name: &str, chain: bool, output_event: Option<usize>) -> HandlerDesc 
 
 /// The tally that a reader of the file shows, of the first event.
 fn shown(file: &[u8], handler: HandlerDesc, counts: &[(usize, &[u64])], per_cpu: [Tally; 2]) -> EventTally {
+    shown_of(file, &[handler], counts, per_cpu)
+}
+
+fn shown_of(file: &[u8], handlers: &[HandlerDesc], counts: &[(usize, &[u64])], per_cpu: [Tally; 2]) -> EventTally {
     let mut journal = journal::Writer::create(Cursor::new(Vec::new())).unwrap();
-    journal.handlers(&[handler]).unwrap();
+    journal.handlers(handlers).unwrap();
     counts.iter().for_each(|(event, counts)| journal.true_counts(*event, counts).unwrap());
     let [zero, one] = per_cpu;
     let event = EventTally::new("clock", vec![(0, zero), (1, one)]);
@@ -107,4 +111,18 @@ fn entries_of_a_count_table() {
     let both = Tally { ring: Flow::new(4, 0), chained: 4, ..counted(4) };
     let tally = shown(&file, handler("count", true, Some(1)), &[(1, &[3, 1])], [both, Tally::default()]);
     assert_eq!((tally.sum.map.stored, tally.sum.ring.delivered, tally.sum.ring.unwritten), (3, 3, 1));
+}
+
+/// One handler after the other: entries have an id of their own among the event's samples.
+#[test]
+fn entries_among_samples() {
+    let counted = HandlerDesc { entries_id: Some(12), ..handler("count", false, None) };
+    let handlers = [handler("none", true, None), counted];
+    // Five samples on CPU 0, and two entries on CPU 1, the second of which is not in the file.
+    let file = unfinished([5, 1], 0);
+    let zero = chained(6, 0);
+    let one = Tally { counted: 30, map: MapFlow { stored: 30, ..MapFlow::default() }, ..Tally::default() };
+    let tally = shown_of(&file, &handlers, &[(0, &[10, 20])], [zero, one]);
+    assert_eq!((tally.per_cpu[0].1.ring.delivered, tally.per_cpu[0].1.ring.unwritten), (5, 1));
+    assert_eq!((tally.per_cpu[1].1.map.stored, tally.per_cpu[1].1.map.lost.other["unwritten"]), (10, 20));
 }

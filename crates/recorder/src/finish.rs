@@ -1,11 +1,10 @@
 //! What stands around the records of a recording: events, features, the private section.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use afterimage_handler::object::{LoadedObject, Object};
-use afterimage_handler::{Builtin, HandlerId};
+use afterimage_handler::object::LoadedObject;
+use afterimage_handler::{Builtin, HandlerId, Handlers};
 use afterimage_kernel_text::capture::by_id::Program;
 use afterimage_perf_data::features::{BpfBtf, BuildIdEntry, ClockData, GroupDesc, PmuMapping, RawFeature, bit};
 use afterimage_perf_data::record::cpumode;
@@ -17,10 +16,10 @@ use afterimage_perf_event::spec::EventSpec;
 use crate::host::Host;
 use crate::pass::CountTarget;
 use crate::session::Session;
-use crate::{Handler, Plan};
+use crate::{Destination, Handler, Plan};
 use crate::{synth, tracing_data};
 
-/// The first id of events that the kernel does not know: the entries of count tables beside the counted event.
+/// The first id that the kernel does not know: of the entries of count tables, in their event or in one of their own.
 const MADE_UP_IDS: u64 = 1 << 62;
 
 /// The events as the file lists them: sampling events, the second events of handlers, the sideband.
@@ -29,6 +28,8 @@ pub(crate) struct Described {
     pub(crate) handlers: Vec<HandlerDesc>,
     /// Per sampling event, where the entries of its count table go.
     pub(crate) count_targets: Vec<Option<CountTarget>>,
+    /// The first of the second events, which follow in the order of the stubs.
+    pub(crate) first_output: usize,
 }
 
 /// Describes what a session has open.
@@ -44,47 +45,83 @@ pub(crate) fn describe(session: &Session, plan: &Plan) -> Described {
         let mut seconds = Vec::new();
         for (event, stub) in session.stubs.iter().enumerate() {
             let Some(stub) = stub else { continue };
-            let mut output_event = session.outputs.as_ref().map(|_| first_output + stub);
-            if plan.builtin() == Builtin::Count {
-                let target = if plan.chain {
-                    let made_up = MADE_UP_IDS + event as u64;
-                    output_event = Some(first_second + seconds.len());
-                    seconds.push(second_event(&events[event], plan, made_up));
-                    CountTarget { event, file_event: first_second + seconds.len() - 1, ids: on_all(session, made_up) }
-                } else {
-                    CountTarget { event, file_event: event, ids: own_ids(session, event) }
-                };
-                count_targets[event] = Some(target);
+            let made_up = MADE_UP_IDS + event as u64;
+            let counting = plan.builtin() == Builtin::Count;
+            // Beside samples of its own event an entry needs another one, and only what counts from the start has that.
+            if plan.chain && counting {
+                let file_event = first_second + seconds.len();
+                seconds.push(second_event(&events[event], plan, made_up));
+                count_targets[event] = Some(CountTarget { event, file_event, ids: on_all(session, made_up) });
+            } else if !plan.chain && plan.destination != Destination::Pipe {
+                // Samples of handlers before and after it may stand among the entries.
+                events[event].ids.push(made_up);
+                count_targets[event] = Some(CountTarget { event, file_event: event, ids: on_all(session, made_up) });
             }
-            let mut desc = HandlerDesc {
+            let places = Places {
                 event,
-                name: plan.handler_name().to_owned(),
-                chain: plan.chain || plan.builtin() == Builtin::None,
-                output_event,
-                mechanism: loaded.mechanism().name().to_owned(),
-                id: HandlerId::from(plan.builtin()).0,
-                ..HandlerDesc::default()
+                ring: session.outputs.as_ref().map(|_| first_output + stub),
+                entries: count_targets[event].as_ref(),
             };
-            if let (Some(Handler::Object { path, object }), Some(of)) = (&plan.handler, session.objects.first()) {
-                of_object(&mut desc, path, object, of);
-            }
-            handlers.push(desc);
+            let handler = plan.handler.clone().unwrap_or(Handler::Builtin(Builtin::None));
+            handlers.push(places.describe(&handler, session.objects.first(), plan, loaded));
         }
         events.extend(seconds);
     }
     let mut sideband = described(&session.sideband.opened);
     sideband.iter_mut().for_each(|event| event.name = "dummy:HG".to_owned());
     events.extend(sideband);
-    Described { events, handlers, count_targets }
+    Described { events, handlers, count_targets, first_output }
 }
 
-/// Adds what is to be said of a handler from an object.
-fn of_object(desc: &mut HandlerDesc, path: &Path, object: &Object, loaded: &LoadedObject) {
-    desc.id = loaded.id.0;
-    desc.program = Some(loaded.name.clone());
-    desc.object = Some(path.to_string_lossy().into_owned());
-    desc.tag = Some(loaded.tag.clone());
-    desc.set = object.settings().iter().map(|set| (set.name.clone(), set.value.clone())).collect();
+/// Where the handlers of one event leave their output in the file.
+pub(crate) struct Places<'a> {
+    pub(crate) event: usize,
+    /// The event of its handler ring, where it has one.
+    pub(crate) ring: Option<usize>,
+    /// Where entries of its count table go, if there is such a place.
+    pub(crate) entries: Option<&'a CountTarget>,
+}
+
+impl Places<'_> {
+    /// The handler that has just been put in force on the event; with one from an object, what was loaded of it.
+    pub(crate) fn describe(
+        &self,
+        handler: &Handler,
+        object: Option<&LoadedObject>,
+        plan: &Plan,
+        loaded: &Handlers,
+    ) -> HandlerDesc {
+        let builtin = match handler {
+            Handler::Builtin(builtin) => Some(*builtin),
+            Handler::Object { .. } => None,
+        };
+        let entries = self.entries.filter(|_| builtin == Some(Builtin::Count));
+        let output_event = match (builtin, entries) {
+            (Some(Builtin::None), _) => None,
+            (_, Some(entries)) => Some(entries.file_event).filter(|&file_event| file_event != self.event),
+            _ => self.ring,
+        };
+        let among_samples = entries.filter(|entries| entries.file_event == self.event);
+        let mut desc = HandlerDesc {
+            event: self.event,
+            name: handler.name().to_owned(),
+            chain: plan.chain || !matches!(builtin, Some(Builtin::Emit | Builtin::Count)),
+            output_event,
+            mechanism: loaded.mechanism().name().to_owned(),
+            id: builtin.map_or(0, |builtin| HandlerId::from(builtin).0),
+            generation: loaded.generation(),
+            entries_id: among_samples.and_then(|entries| Some(entries.ids.first()?.1)),
+            ..HandlerDesc::default()
+        };
+        if let (Handler::Object { path, object }, Some(of)) = (handler, object) {
+            desc.id = of.id.0;
+            desc.program = Some(of.name.clone());
+            desc.object = Some(path.to_string_lossy().into_owned());
+            desc.tag = Some(of.tag.clone());
+            desc.set = object.settings().iter().map(|set| (set.name.clone(), set.value.clone())).collect();
+        }
+        desc
+    }
 }
 
 /// The types of what a handler writes.
@@ -108,17 +145,6 @@ fn second_event(first: &EventDesc, plan: &Plan, id: u64) -> EventDesc {
 
 fn on_all(session: &Session, id: u64) -> Vec<(u32, u64)> {
     session.cpus.iter().map(|cpu| (*cpu, id)).collect()
-}
-
-/// One id of the event on each CPU; any of its tasks' will do.
-fn own_ids(session: &Session, event: usize) -> Vec<(u32, u64)> {
-    let of_cpu = |cpu: &u32| {
-        let mut of_event = session.sampling.events.iter().filter(|e| e.spec == event);
-        let any = of_event.clone().next()?.id;
-        let here = of_event.find(|e| u32::try_from(e.cpu) == Ok(*cpu)).map_or(any, |e| e.id);
-        Some((*cpu, here))
-    };
-    session.cpus.iter().filter_map(of_cpu).collect()
 }
 
 /// The features that are known before the first record.

@@ -4,6 +4,8 @@
 //! whole and ended by FINISHED_ROUND: readers put records in order by that boundary.
 
 mod book;
+mod change;
+pub mod control;
 mod error;
 mod files;
 mod finish;

@@ -109,6 +109,17 @@ impl Output {
         types.iter().try_for_each(|one| journal.handler_types(one)).map_err(|e| written(&output.path, e))
     }
 
+    /// Tells of all handlers that have been in force. A stream has no place for that.
+    pub(crate) fn handlers(&mut self, handlers: &[HandlerDesc]) -> Result<(), RecordError> {
+        match self {
+            Output::File(f) => match &mut f.journal {
+                Some(journal) => journal.handlers(handlers).map_err(|e| written(&f.path, e)),
+                None => Ok(()),
+            },
+            Output::Pipe(_) => Ok(()),
+        }
+    }
+
     /// Appends what is new of kernel text after the last pass.
     pub(crate) fn news(&mut self, news: &News) -> Result<(), RecordError> {
         match self {

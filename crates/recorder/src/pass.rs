@@ -58,6 +58,11 @@ impl Passes {
         }
     }
 
+    /// Where the entries of each event's count table go.
+    pub(crate) fn count_targets(&self) -> &[Option<CountTarget>] {
+        &self.count_targets
+    }
+
     /// Runs one pass.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use afterimage_handler::Builtin;
 use afterimage_kernel_text::capture::by_id;
-use afterimage_perf_data::{Endian, Features, HandlerTypes, Layout, Private, RecordingTally};
+use afterimage_perf_data::{Endian, Features, HandlerDesc, HandlerTypes, Layout, Private, RecordingTally};
 use afterimage_perf_event::caps::{Cap, Caps};
 use afterimage_perf_event::child::{self, Child, Ended};
 use afterimage_perf_event::facts::Facts;
@@ -19,6 +19,8 @@ use afterimage_perf_event::sys::{Kernel, Real};
 use afterimage_symbols::KernelTable;
 use afterimage_symbols::cache::Cache;
 
+use crate::change::Running;
+use crate::control::{self, Control};
 use crate::finish::{self, Described};
 use crate::output::Output;
 use crate::pass::Passes;
@@ -67,6 +69,10 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let find = || target(plan, &facts, child.as_ref());
     let (mut session, target) = Session::open(&kernel, &facts, plan, &find, &mut notes)?;
     let mut live = Live::begin(plan, &facts, &session)?;
+    match Control::open() {
+        Ok(control) => live.control = Some(control),
+        Err(error) => notes.push(format!("the recording cannot be controlled while it runs: {error}")),
+    }
     // Only now: what else would be said before an error does not matter any more.
     notes.iter().for_each(|note| observer.note(note));
     let mut waiter = Waiter::new(child.as_ref(), &target, observer.is_watched());
@@ -162,25 +168,32 @@ fn start(plan: &Plan, session: &Session, child: &mut Option<Child>) -> Result<()
 }
 
 /// The part of a recording that grows.
-struct Live {
-    output: Output,
-    passes: Passes,
+pub(crate) struct Live {
+    pub(crate) output: Output,
+    pub(crate) passes: Passes,
     features: Features,
-    handlers: Vec<afterimage_perf_data::HandlerDesc>,
-    types: Vec<HandlerTypes>,
+    /// Every handler that was in force on an event, each once.
+    pub(crate) handlers: Vec<HandlerDesc>,
+    /// The first of the file's events that are handler rings.
+    pub(crate) first_output: usize,
+    /// When it was opened, ns on the recording's clock.
+    pub(crate) started_ns: u64,
+    control: Option<Control>,
+    pub(crate) types: Vec<HandlerTypes>,
     sideband: Layout,
 }
 
 impl Live {
     fn begin(plan: &Plan, facts: &Facts, session: &Session) -> Result<Live, RecordError> {
-        let Described { events, handlers, count_targets } = finish::describe(session, plan);
+        let Described { events, handlers, count_targets, first_output } = finish::describe(session, plan);
         let features = finish::features_before(plan, &session.sampling.specs, facts);
         let types: Vec<HandlerTypes> = session.objects.iter().map(finish::types).collect();
         let mut output = Output::create(&plan.destination, &events, &features, &handlers)?;
         output.handler_types(&types)?;
         let sideband = Layout::new(session.sideband.attr(), Endian::NATIVE);
         let passes = Passes::new(events, sideband, count_targets);
-        Ok(Live { output, passes, features, handlers, types, sideband })
+        let started_ns = control::now_ns();
+        Ok(Live { output, passes, features, handlers, first_output, started_ns, control: None, types, sideband })
     }
 
     /// Writes what was there before: kernel, programs, processes.
@@ -232,21 +245,30 @@ impl Live {
         let begun = Instant::now();
         let mut passes = || loop {
             let left = delay.saturating_sub(begun.elapsed());
-            let wake = waiter.wait(session, Some(left), stop).map_err(RecordError::system("poll"))?;
+            let wake =
+                waiter.wait(session, self.control.as_ref(), Some(left), stop).map_err(RecordError::system("poll"))?;
             if wake == Wake::Over || ended(child)?.is_some() || delay <= begun.elapsed() || stop.load(Ordering::Relaxed)
             {
                 return session.enable();
             }
-            self.turn(wake, session)?;
+            self.turn(wake, plan, session)?;
         };
         let started = passes();
         end_with_us(&started, child);
         started
     }
 
-    /// A pass, or no more than to hear the news.
-    fn turn(&mut self, wake: Wake, session: &mut Session) -> Result<(), RecordError> {
+    /// A pass, or no more than to hear the news or a controller.
+    fn turn(&mut self, wake: Wake, plan: &Plan, session: &mut Session) -> Result<(), RecordError> {
+        if let Some(mut control) = self.control.take() {
+            match wake {
+                Wake::Control => control.serve(&mut Running { plan, session, live: self }),
+                _ => control.sweep(),
+            }
+            self.control = Some(control);
+        }
         match wake {
+            Wake::Control => Ok(()),
             Wake::News if self.passes.waiting() < NEWS => {
                 self.passes.hear(session);
                 Ok(())
@@ -269,17 +291,19 @@ impl Live {
         let mut end;
         loop {
             let left = plan.duration.map(|d| d.saturating_sub(started.elapsed()));
-            let wake = waiter.wait(session, left, stop).map_err(RecordError::system("poll"))?;
+            let wake = waiter.wait(session, self.control.as_ref(), left, stop).map_err(RecordError::system("poll"))?;
             end = ended(child)?;
             let time_over = left.is_some_and(|left| left.is_zero());
             if end.is_some() || wake == Wake::Over || time_over || stop.load(Ordering::Relaxed) {
                 break;
             }
-            self.turn(wake, session)?;
+            self.turn(wake, plan, session)?;
             if wake == Wake::Pass && observer.is_watched() {
                 observer.progress(&self.progress(session, started));
             }
         }
+        // Whoever asks from now on is told that the session has ended.
+        self.control = None;
         session.disable()?;
         if let (Some(child), None) = (child.as_mut(), end) {
             end = end_child(child, stop)?;

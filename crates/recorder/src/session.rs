@@ -48,6 +48,10 @@ pub(crate) struct Session {
     pub(crate) cpus: Vec<u32>,
     /// Some tasks have events without a program, since they were started while programs were attached.
     pub(crate) some_without_program: bool,
+    /// How often another handler or gate was put in force.
+    pub(crate) changes: u64,
+    /// When that was last, ns on the recording's clock.
+    pub(crate) changed_ns: Option<u64>,
 }
 
 /// Whose records each ring holds, ring by ring.
@@ -123,6 +127,8 @@ impl Session {
             book,
             cpus: online,
             some_without_program,
+            changes: 0,
+            changed_ns: None,
         };
         Ok((session, target))
     }

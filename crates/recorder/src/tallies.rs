@@ -60,11 +60,16 @@ fn build(session: &Session, complete: bool, lost: impl Fn(&Row, usize, u32) -> u
             let stub = session.stubs.get(event).copied().flatten();
             let tally = match session.handlers.as_ref().zip(stub) {
                 Some((handlers, stub)) => {
+                    let progress = match (complete, session.changes) {
+                        (true, _) => Progress::Complete,
+                        (false, 0) => Progress::OneHandler,
+                        (false, _) => Progress::SeveralHandlers,
+                    };
                     let mut counters = handlers.counters(stub, cpu);
                     if session.some_without_program {
                         admit(&mut counters, &row);
                     }
-                    with_program(&row, lost, &counters, complete)
+                    with_program(&row, lost, &counters, progress)
                 }
                 None => without_program(&row, lost),
             };
@@ -97,11 +102,22 @@ fn admit(counters: &mut Counters, row: &Row) {
     counters.chained += past;
 }
 
+/// How far a recording is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Complete,
+    /// Sampling goes on, with the handler that it began with.
+    OneHandler,
+    /// Sampling goes on, and handlers were put in force one after the other.
+    SeveralHandlers,
+}
+
 /// With a program its counters say what should have arrived; what did not is lost.
 ///
 /// While sampling goes on, samples that the program has seen may still be in the ring: then what arrived and what LOST
 /// records said is all that can be claimed of the outputs.
-fn with_program(row: &Row, kernel_lost: u64, c: &Counters, complete: bool) -> Tally {
+fn with_program(row: &Row, kernel_lost: u64, c: &Counters, progress: Progress) -> Tally {
+    let complete = progress == Progress::Complete;
     let table_lost = c.lost_full + c.lost_collision;
     let (chained, emitted, counted) = if complete {
         (c.chained, c.emitted, c.stored + table_lost)
@@ -110,7 +126,12 @@ fn with_program(row: &Row, kernel_lost: u64, c: &Counters, complete: bool) -> Ta
     };
     let ring_lost = chained.saturating_sub(row.delivered);
     // What is still in a ring has been handled and is in no output yet: it belongs to the next pass.
-    let passed = if complete { c.passed } else { c.passed.min(chained.max(emitted).max(counted)) };
+    let passed = match progress {
+        Progress::Complete => c.passed,
+        // Each sample that passed went the same ways.
+        Progress::OneHandler => c.passed.min(chained.max(emitted).max(counted)),
+        Progress::SeveralHandlers => c.passed.min(chained.saturating_add(emitted).saturating_add(counted)),
+    };
     Tally {
         handled: Some(if complete { c.handled } else { c.filtered + c.dropped + passed }),
         filtered: Some(c.filtered),
@@ -143,7 +164,7 @@ mod tests {
     #[test]
     fn what_did_not_arrive_is_lost() {
         let row = Row { delivered: 80, ..Row::default() };
-        let tally = with_program(&row, 6, &counters(), true);
+        let tally = with_program(&row, 6, &counters(), Progress::Complete);
         assert_eq!((tally.ring.lost, tally.nonsample_lost), (5, 1));
         assert_eq!(tally.check(), Ok(()));
     }
@@ -151,7 +172,7 @@ mod tests {
     #[test]
     fn too_many_delivered_does_not_add_up() {
         let row = Row { delivered: 86, ..Row::default() };
-        assert!(with_program(&row, 0, &counters(), true).check().is_err());
+        assert!(with_program(&row, 0, &counters(), Progress::Complete).check().is_err());
     }
 
     #[test]
@@ -159,7 +180,7 @@ mod tests {
         let row = Row { delivered: 90, ..Row::default() };
         let mut counters = counters();
         admit(&mut counters, &row);
-        let tally = with_program(&row, 0, &counters, true);
+        let tally = with_program(&row, 0, &counters, Progress::Complete);
         assert_eq!((tally.handled, tally.chained, tally.ring.lost), (Some(105), 90, 0));
         assert_eq!(tally.check(), Ok(()));
     }
@@ -167,8 +188,18 @@ mod tests {
     #[test]
     fn in_flight_is_not_lost() {
         let row = Row { delivered: 70, lost_records: 2, ..Row::default() };
-        let tally = with_program(&row, 2, &counters(), false);
+        let tally = with_program(&row, 2, &counters(), Progress::OneHandler);
         assert_eq!((tally.ring.lost, tally.chained, tally.passed), (2, 72, Some(72)));
+        assert_eq!(tally.check(), Ok(()));
+    }
+
+    #[test]
+    fn handlers_one_after_the_other_share_the_samples() {
+        let row = Row { delivered: 50, stored: 30, ..Row::default() };
+        let counters =
+            Counters { handled: 95, filtered: 10, dropped: 5, passed: 80, stored: 30, ..Counters::default() };
+        let tally = with_program(&row, 0, &counters, Progress::SeveralHandlers);
+        assert_eq!((tally.passed, tally.handled), (Some(80), Some(95)));
         assert_eq!(tally.check(), Ok(()));
     }
 

@@ -13,6 +13,7 @@ use afterimage_perf_event::ring::Ring;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::control::Control;
 use crate::session::Session;
 use crate::synth::procfs;
 
@@ -54,15 +55,23 @@ impl Waiter {
     }
 
     /// Returns when there is something to do: what it is.
-    pub(crate) fn wait(&mut self, session: &Session, left: Option<Duration>, stop: &AtomicBool) -> io::Result<Wake> {
+    pub(crate) fn wait(
+        &mut self,
+        session: &Session,
+        control: Option<&Control>,
+        left: Option<Duration>,
+        stop: &AtomicBool,
+    ) -> io::Result<Wake> {
         let until = left.map(|left| Instant::now() + left);
         while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-            match self.once(session, until)? {
+            match self.once(session, control, until)? {
                 Found::Nothing if self.last_pass.elapsed() < self.every => (),
                 Found::News if self.last_pass.elapsed() < self.every => {
                     self.last_news = Instant::now();
                     return Ok(Wake::News);
                 }
+                // A controller that never rests does not keep passes waiting.
+                Found::Control if self.last_pass.elapsed() < self.every => return Ok(Wake::Control),
                 _ => break,
             }
         }
@@ -73,7 +82,7 @@ impl Waiter {
     }
 
     /// One poll. News alone may wait until the last ones are long enough ago; what else there is may not.
-    fn once(&mut self, session: &Session, until: Option<Instant>) -> io::Result<Found> {
+    fn once(&mut self, session: &Session, control: Option<&Control>, until: Option<Instant>) -> io::Result<Found> {
         let within = |time: Duration| match until {
             Some(until) => time.min(until.saturating_duration_since(Instant::now())),
             None => time,
@@ -81,32 +90,42 @@ impl Waiter {
         let left = within(self.every.saturating_sub(self.last_pass.elapsed()));
         let spare = SPACING.saturating_sub(self.last_news.elapsed());
         if spare.is_zero() {
-            return self.poll(session, true, left);
+            return self.poll(session, control, true, left);
         }
-        match self.poll(session, false, left.min(spare))? {
-            Found::Nothing => self.poll(session, true, left.saturating_sub(spare)),
+        match self.poll(session, control, false, left.min(spare))? {
+            Found::Nothing => self.poll(session, control, true, left.saturating_sub(spare)),
             found => Ok(found),
         }
     }
 
-    fn poll(&mut self, session: &Session, news: bool, timeout: Duration) -> io::Result<Found> {
+    fn poll(
+        &mut self,
+        session: &Session,
+        control: Option<&Control>,
+        news: bool,
+        timeout: Duration,
+    ) -> io::Result<Found> {
         let mut fds: Vec<PollFd<'_>> = self.watched(session).collect();
         let first_news = fds.len();
         if news {
             fds.extend(self.listening(&session.sideband.opened.rings));
         }
+        let first_control = fds.len();
+        fds.extend(control.iter().flat_map(|control| control.poll_fds()));
         let timeout = Timespec::try_from(timeout).unwrap_or_default();
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => (),
             Err(errno) => return Err(errno.into()),
         }
         let ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
-        let found = match (ready(&fds[..first_news]), ready(&fds[first_news..])) {
-            (true, _) => Found::Work,
-            (false, true) => Found::News,
-            (false, false) => Found::Nothing,
+        let (rings, control) = fds.split_at(first_control);
+        let found = match (ready(&rings[..first_news]), ready(control), ready(&rings[first_news..])) {
+            (true, ..) => Found::Work,
+            (_, true, _) => Found::Control,
+            (_, _, true) => Found::News,
+            _ => Found::Nothing,
         };
-        let hung_up: Vec<RawFd> = fds
+        let hung_up: Vec<RawFd> = rings
             .iter()
             .filter(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR))
             .map(|fd| std::os::fd::AsFd::as_fd(fd).as_raw_fd())
@@ -136,6 +155,8 @@ pub(crate) enum Wake {
     /// News of processes and kernel text, to be heard while what they speak of is still there; they are written with
     /// the next pass.
     News,
+    /// A controller has something to say.
+    Control,
     /// A last pass: all targets are gone.
     Over,
 }
@@ -146,6 +167,8 @@ enum Found {
     Nothing,
     /// Only news of processes and kernel text.
     News,
+    /// A controller that speaks, connects or goes, whatever news there are: they come again.
+    Control,
     /// A ring that fills, or an end.
     Work,
 }

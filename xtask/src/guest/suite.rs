@@ -29,6 +29,7 @@ pub(crate) const SUITE: &[Member] = &[
     tests("afterimage", "", "report"),
     tests("afterimage", "", "export"),
     tests("afterimage", "", "record"),
+    tests("afterimage", "", "control"),
 ];
 
 /// What `--short` takes: the counts of programs, their context, rings, loads, and the recordings that leave the guest.

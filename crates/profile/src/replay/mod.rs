@@ -143,7 +143,7 @@ impl<'f> Run<'f> {
         }
         if self.counts && raw.header.kind == kind::SAMPLE {
             if let Some(event) = self.reader.event_for(raw) {
-                self.targets.note(event, raw.offset);
+                self.targets.note(event, self.reader.id_of(raw), raw.offset);
             }
         }
         if self.payloads && raw.header.kind == kind::SAMPLE {

@@ -40,6 +40,8 @@ pub(crate) struct Targets<'p> {
 #[derive(Debug)]
 struct Counts<'p> {
     counts: &'p [u64],
+    /// The id of the samples that are counted; `None`: all of them are.
+    only: Option<u64>,
     /// Where the samples stand in the file, in order.
     offsets: Vec<u64>,
 }
@@ -70,7 +72,10 @@ impl<'p> Targets<'p> {
         let by_event: FxHashMap<usize, &[u64]> =
             private.map_or(&[][..], |p| &p.true_counts).iter().map(|t| (t.event, &*t.counts)).collect();
         let counts = (0..events.len())
-            .map(|event| by_event.get(&event).map(|counts| Counts { counts, offsets: Vec::new() }))
+            .map(|event| {
+                let only = private.and_then(|private| private.entries_id(event));
+                by_event.get(&event).map(|counts| Counts { counts, only, offsets: Vec::new() })
+            })
             .collect();
         Targets { targets, said_of, said, counts }
     }
@@ -97,10 +102,12 @@ impl<'p> Targets<'p> {
         self.counts.iter().any(Option::is_some)
     }
 
-    /// A sample of `event` was read at `offset`, in file order.
-    pub(crate) fn note(&mut self, event: usize, offset: u64) {
+    /// A sample of `event` with this id was read at `offset`, in file order.
+    pub(crate) fn note(&mut self, event: usize, id: Option<u64>, offset: u64) {
         if let Some(Some(counts)) = self.counts.get_mut(event) {
-            counts.offsets.push(offset);
+            if counts.only.is_none() || counts.only == id {
+                counts.offsets.push(offset);
+            }
         }
     }
 

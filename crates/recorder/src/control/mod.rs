@@ -1,0 +1,184 @@
+//! Live control of a running recording: a Unix socket for each, one JSON object a line.
+//!
+//! The recorder serves it from its own loop: nothing here waits for a peer, and what a peer can make us hold is bounded. A
+//! peer has to be root or of the recorder's user. Who changes something first holds the *lease* from then on: until its
+//! connection ends, nobody else changes anything.
+
+mod client;
+mod lease;
+mod message;
+mod peer;
+mod place;
+
+use std::io;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::time::{ClockId, clock_gettime};
+
+pub use client::{Client, ClientError, sessions};
+pub use message::{
+    Changed, EventStats, HELLO, Hello, Holder, Refusal, RefusalKind, Reply, Request, Stats, VERSION, Wanted,
+};
+pub use place::folder;
+
+use lease::Lease;
+use peer::{Credentials, Peer, TooLong};
+use place::Listening;
+use std::os::fd::OwnedFd;
+
+/// Connections at a time. For one more, the one that has been silent longest and holds no lease goes.
+const PEERS: usize = 16;
+
+/// What a control socket is about.
+pub(crate) trait Subject {
+    /// How it goes; the lease is not its business.
+    fn stats(&self) -> Stats;
+    /// Carries out a request that changes something, given the descriptor that came with it.
+    fn change(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Result<Changed, Refusal>;
+}
+
+/// The control socket of this process.
+#[derive(Debug)]
+pub(crate) struct Control {
+    listening: Listening,
+    peers: Vec<Peer>,
+    next: u64,
+    lease: Option<Lease>,
+}
+
+impl Control {
+    /// Opens the socket of this process in [`folder`].
+    pub(crate) fn open() -> io::Result<Control> {
+        Control::open_in(&folder()?, std::process::id())
+    }
+
+    fn open_in(folder: &Path, session: u32) -> io::Result<Control> {
+        let listening = Listening::begin(folder, session)?;
+        Ok(Control { listening, peers: Vec::new(), next: 0, lease: None })
+    }
+
+    /// What to wait for before [`Control::serve`].
+    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let listener = PollFd::new(&self.listening.fd, PollFlags::IN);
+        std::iter::once(listener).chain(self.peers.iter().map(Peer::poll_fd))
+    }
+
+    /// Hears and answers whoever has something to say, without waiting for anybody.
+    pub(crate) fn serve(&mut self, subject: &mut dyn Subject) {
+        self.accept();
+        let mut peers = std::mem::take(&mut self.peers);
+        for index in 0..peers.len() {
+            peers[index].flush();
+            peers[index].receive();
+            while let Some(line) = peers[index].line() {
+                let holder = self.lease.as_ref().map(|lease| lease.number);
+                let holder = holder.and_then(|number| peers.iter().find(|peer| peer.number == number));
+                if holder.is_none_or(Peer::hung_up) {
+                    self.lease = None;
+                }
+                self.hear(&mut peers[index], line, subject);
+            }
+        }
+        self.peers = peers;
+        self.sweep();
+    }
+
+    /// Lets go of peers that are gone, or have not read for long.
+    pub(crate) fn sweep(&mut self) {
+        self.peers.retain(|peer| !peer.is_gone());
+        let holds = |lease: &Lease| self.peers.iter().any(|peer| peer.number == lease.number);
+        if !self.lease.as_ref().is_some_and(holds) {
+            self.lease = None;
+        }
+    }
+
+    fn accept(&mut self) {
+        // No more at a time than may wait: a peer that connects over and over does not keep us here.
+        for _ in 0..PEERS {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let fd = match rustix::net::accept_with(&self.listening.fd, flags) {
+                Ok(fd) => fd,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                // Nobody is left; or there are no descriptors, and the peer waits until there are.
+                Err(_) => return,
+            };
+            let Ok(who) = Credentials::of(std::os::fd::AsFd::as_fd(&fd)) else { continue };
+            self.next += 1;
+            let mut peer = Peer::new(fd, self.next, who);
+            peer.say(&HELLO);
+            if who.uid != 0 && who.uid != rustix::process::geteuid().as_raw() {
+                let text = format!("uid {} may not control a recording of another user", who.uid);
+                peer.say(&Reply::Refused(Refusal::new(RefusalKind::NotPermitted, text)));
+                continue;
+            }
+            self.make_room();
+            self.peers.push(peer);
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.peers.len() < PEERS {
+            return;
+        }
+        let holder = self.lease.as_ref().map(|lease| lease.number);
+        let others = self.peers.iter().filter(|peer| Some(peer.number) != holder);
+        if let Some(number) = others.min_by_key(|peer| peer.heard).map(|peer| peer.number) {
+            self.peers.retain(|peer| peer.number != number);
+        }
+    }
+
+    fn hear(&mut self, peer: &mut Peer, line: Result<Vec<u8>, TooLong>, subject: &mut dyn Subject) {
+        let bad = match line {
+            Err(TooLong) => "a line is too long".to_owned(),
+            Ok(line) if !peer.greeted => match serde_json::from_slice::<Hello>(&line) {
+                Ok(HELLO) => {
+                    peer.greeted = true;
+                    return;
+                }
+                Ok(Hello { version }) => format!("this recorder speaks version {VERSION}, not {version}"),
+                Err(_) => format!("the first line is {{\"version\": {VERSION}}}"),
+            },
+            Ok(line) => match serde_json::from_slice(&line) {
+                Ok(request) => {
+                    let reply = self.answer(peer, request, subject);
+                    return peer.say(&reply);
+                }
+                Err(error) => format!("not a request that this recorder knows: {error}"),
+            },
+        };
+        // Whoever does not speak as we do would not understand the next reply either.
+        peer.say(&Reply::Refused(Refusal::new(RefusalKind::BadRequest, bad)));
+        peer.end();
+    }
+
+    fn answer(&mut self, peer: &mut Peer, request: Request, subject: &mut dyn Subject) -> Reply {
+        let descriptor = peer.descriptor();
+        if !request.changes() {
+            let mut stats = subject.stats();
+            stats.holder = self.lease.as_ref().map(|lease| lease.holder.clone());
+            return Reply::Stats(Box::new(stats));
+        }
+        match &self.lease {
+            Some(lease) if lease.number != peer.number => return Reply::Refused(lease.busy()),
+            Some(_) => (),
+            None => self.lease = Some(Lease::new(peer.number, peer.who, now_ns())),
+        }
+        match subject.change(request, descriptor) {
+            Ok(changed) => Reply::Changed(changed),
+            Err(refusal) => Reply::Refused(refusal),
+        }
+    }
+}
+
+/// Now on the recording's clock.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

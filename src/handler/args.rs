@@ -1,0 +1,80 @@
+//! The command line of `handler`.
+
+use clap::{Args, Subcommand};
+
+/// `afterimage handler`
+#[derive(Args, Debug)]
+pub(crate) struct HandlerArgs {
+    #[command(subcommand)]
+    pub(crate) what: What,
+}
+
+/// What to do with the handlers of recordings that run.
+#[derive(Subcommand, Debug)]
+pub(crate) enum What {
+    /// List the recordings that run, and the handler of each
+    List(ListArgs),
+    /// Put another handler in force while sampling goes on: no sample falls between
+    Swap(SwapArgs),
+    /// Take the handler away: every sample goes to the sampling ring
+    Clear(ClearArgs),
+    /// Show what became of the samples so far
+    Stats(StatsArgs),
+}
+
+/// `afterimage handler list`
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What all changes have in common.
+#[derive(Args, Debug)]
+pub(crate) struct ChangeArgs {
+    /// Keep the recording to yourself for so long after the change (or until ctrl-C): whoever else changes something is refused
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) hold: Option<f64>,
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `afterimage handler swap`
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "afterimage handler swap [OPTIONS] [SESSION] NAME",
+    after_help = "SESSION is the first column of `afterimage handler list`. It may be left out while one recording runs."
+)]
+pub(crate) struct SwapArgs {
+    /// The recording, and the handler: none, emit or count
+    #[arg(value_name = "[SESSION] NAME", required = true, num_args = 1..=2)]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+/// `afterimage handler clear`
+#[derive(Args, Debug)]
+pub(crate) struct ClearArgs {
+    /// The recording; may be left out while one runs
+    #[arg(value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+/// `afterimage handler stats`
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    /// The recording; may be left out while one runs
+    #[arg(value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Again each second, until the recording ends or ctrl-C
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// One JSON object on standard output; with --watch one a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
