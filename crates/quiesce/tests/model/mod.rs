@@ -6,6 +6,7 @@
 
 mod explore;
 mod lock;
+mod setup;
 mod world;
 
 use std::println;
@@ -14,8 +15,8 @@ use std::vec::Vec;
 
 use explore::{Model, explore};
 use lock::Sharing;
-use world::Kind::{Program, Silent, Trampoline};
-use world::{Loss, Setup, Skips};
+use setup::Kind::{Program, Silent, Trampoline};
+use setup::{Loss, Setup, Skips};
 
 use crate::Limits;
 
@@ -62,7 +63,7 @@ fn fails(what: &str, model: &impl Model, end: &str) {
 }
 
 const COPIED: &str = "that was freed, though it was held for it";
-const STAYS: &str = "which make no calls any more";
+const STAYS: &str = "still waits, and passes make no calls any more";
 
 #[test]
 fn one_reader_copies_only_what_is_there_and_nothing_stays() {

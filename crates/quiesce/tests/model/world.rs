@@ -5,70 +5,14 @@ use std::string::String;
 use std::vec::Vec;
 
 use super::explore::{Log, Model};
-use crate::{Limits, Opener, Queue, Store, Why};
+use super::setup::{Kind, Setup};
+use crate::{Opener, Queue, Store, Why};
+
+mod readers;
 
 pub(super) const CPUS: usize = 2;
 pub(super) const READERS: usize = 2;
 pub(super) const TEXTS: usize = 3;
-
-/// How a text announces itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A record when it comes, one when it goes, and some time later its free.
-    Program,
-    /// Freed right after the record that it goes.
-    Trampoline,
-    /// No record at all: a classic filter, or a module.
-    Silent,
-}
-
-/// How a reader learns that records were lost.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loss {
-    /// Not at all.
-    Ignored,
-    /// By the record that says so, which comes with the next one that is not lost.
-    Record,
-    /// By the count that each ring keeps.
-    Count,
-}
-
-/// Whether a pass may leave out a ring.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Skips {
-    Never,
-    /// If the pass before left out none: a thread that is late by less than a pass.
-    NotTwice,
-    AtWill,
-}
-
-/// What can happen, and what the readers' rules are.
-#[derive(Clone, Copy)]
-pub(super) struct Setup {
-    pub(super) texts: &'static [Kind],
-    pub(super) readers: usize,
-    /// How often each reader can open.
-    pub(super) opens: u8,
-    /// How many records can be lost.
-    pub(super) losses: u8,
-    pub(super) limits: Limits,
-    /// How many lists a text goes through. The queue has three: with fewer, a call counts for several.
-    pub(super) lists: u8,
-    /// Each ring is read by a thread that makes passes of its own.
-    pub(super) threads: bool,
-    pub(super) skips: Skips,
-    /// All readers share one opener, as if the lists were everybody's.
-    pub(super) shared: bool,
-    /// The first reader is there before anything happens.
-    pub(super) early: bool,
-    /// Copies may end one pass later.
-    pub(super) late: bool,
-    /// How many passes end with a call after a record that something went.
-    pub(super) unregister: u8,
-    pub(super) loss: Loss,
-    /// A pass that begins while something waits ends with a call.
-    pub(super) query: bool,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Life {
@@ -262,70 +206,37 @@ impl Model for Setup {
         world.check()
     }
 
-    /// Nothing more happens but passes: then all has to be freed, soon.
+    /// Nothing more happens but passes: then all has to be freed after three of each reader.
     fn settles(&self, world: &World) -> Result<(), String> {
         let running = world.readers.iter().flat_map(|reader| &reader.passes).any(|pass| pass.running || pass.late != 0);
         if running || world.queue.is_empty() {
             return Ok(());
         }
         let mut after = world.clone();
-        for _ in 0..PASSES {
+        for _ in 0..3 {
             // What a copy gets is for the steps themselves to find.
             if self.round(&mut after, &mut Log::nothing()).is_err() || after.queue.is_empty() {
                 return Ok(());
             }
+        }
+        let freed = after.queue.freed();
+        for _ in 0..3 {
+            self.round(&mut after, &mut Log::nothing())?;
+        }
+        if after.queue.freed() != freed {
+            return Err("=> something waits longer than three passes".into());
         }
         let mut log = Log::words();
         let mut after = world.clone();
         for _ in 0..2 {
             self.round(&mut after, &mut log)?;
         }
-        log.say(format_args!(
-            "=> {} of it still waits after {PASSES} passes, which make no calls any more",
-            after.queue.len()
-        ));
+        log.say(format_args!("=> {} still waits, and passes make no calls any more", after.queue.len()));
         Err(log.into_words())
     }
 }
 
-/// After so many passes in which nothing else happens the queue has to be empty. Three are needed once all was read.
-const PASSES: u32 = 8;
-
 impl Setup {
-    fn open(&self, world: &mut World, who: u8) -> Result<(), String> {
-        let other = world.readers.iter().find(|reader| self.shared && reader.open);
-        let mut opener = other.map_or(Opener::default(), |reader| reader.opener);
-        if opener == Opener::default() {
-            world.queue.qc(&mut opener).map_err(|why| format!("reader {who}: {why:?}"))?;
-        }
-        let reader = &mut world.readers[who as usize];
-        *reader = Reader { open: true, opened: reader.opened + 1, opener, ..Reader::default() };
-        // What is there already comes in no record.
-        reader.passes[0].rescan = !self.early;
-        Ok(())
-    }
-
-    /// A pass of every reader that is there, from begin to end, a line a step.
-    fn round(&self, world: &mut World, log: &mut Log) -> Result<(), String> {
-        for who in 0..self.readers as u8 {
-            for pass in 0..if self.threads { CPUS as u8 } else { 1 } {
-                let mut next = world.readers[who as usize].open.then_some(Step::Begins(who, pass, None));
-                while let Some(step) = next {
-                    self.step(world, step, log)?;
-                    log.say(format_args!("\n"));
-                    let left = &world.readers[who as usize].passes[pass as usize];
-                    next = match bits(left.copies).next() {
-                        _ if !left.running => None,
-                        _ if left.rescan => Some(Step::Rescans(who, pass)),
-                        Some(text) => Some(Step::Copies(who, pass, text)),
-                        None => Some(Step::Ends(who, pass)),
-                    };
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn steps_of_texts(&self, world: &World, steps: &mut Vec<Step>) {
         // CPUs are alike, too: the first record is on the first.
         let first =
@@ -350,84 +261,6 @@ impl Setup {
                 Life::Unborn | Life::Waits(_) | Life::Gone(_) => (),
             }
         }
-    }
-
-    fn steps_of_reader(&self, who: u8, reader: &Reader, steps: &mut Vec<Step>) {
-        steps.push(Step::Closes(who));
-        for at in 0..if self.threads { CPUS as u8 } else { 1 } {
-            let pass = &reader.passes[at as usize];
-            steps.extend(bits(pass.copies | pass.late).map(|text| Step::Copies(who, at, text)));
-            if !pass.running {
-                steps.push(Step::Begins(who, at, None));
-                if self.skips == Skips::AtWill || self.skips == Skips::NotTwice && !pass.skipped {
-                    steps.extend((0..CPUS as u8).map(|ring| Step::Begins(who, at, Some(ring))));
-                }
-            } else if pass.rescan {
-                steps.push(Step::Rescans(who, at));
-            } else if if self.late { pass.late == 0 } else { pass.copies == 0 } {
-                steps.push(Step::Ends(who, at));
-            }
-        }
-    }
-
-    /// Looks at the heads and reads up to there at once. What is read does not change until it is read, and what comes
-    /// later belongs to the next pass, so when exactly a ring is read within the pass makes no difference.
-    fn begin(&self, world: &mut World, who: u8, at: u8, skipped: Option<u8>, log: &mut Log) {
-        let reader = &mut world.readers[who as usize];
-        let standing = world.queue.standing(reader.opener).unwrap_or_default();
-        let pass = &mut reader.passes[at as usize];
-        pass.running = true;
-        pass.skipped = skipped.is_some() && self.skips == Skips::NotTwice;
-        log.say(format_args!("reader {who} begins a pass"));
-        for (cpu, ring) in reader.rings.iter_mut().enumerate() {
-            if self.threads && at as usize != cpu {
-                continue;
-            }
-            if skipped == Some(cpu as u8) {
-                log.say(format_args!("; leaves out CPU {cpu}"));
-                continue;
-            }
-            log.say(format_args!("; reads on CPU {cpu}:"));
-            for record in &ring.records[..ring.len as usize] {
-                let went = record % 2 == 1;
-                log.say(format_args!(" {} {}", name(record / 2), if went { "went" } else { "came" }));
-                pass.copies |= 1 << (record / 2);
-                pass.owed = pass.owed.max(if went { self.unregister } else { 0 });
-            }
-            let loss = self.loss == Loss::Record && ring.told || self.loss == Loss::Count && ring.lost;
-            if loss {
-                log.say(format_args!(" some lost"));
-                pass.owed = pass.owed.max(self.unregister);
-                pass.rescan = true;
-            } else if ring.len == 0 {
-                log.say(format_args!(" nothing"));
-            }
-            // What is not looked at is not known later either.
-            *ring = Ring { lost: ring.lost && !loss && self.loss == Loss::Record, ..Ring::default() };
-        }
-        if self.query && standing.waiting > 0 {
-            log.say(format_args!("; finds that {} waits", standing.waiting));
-            pass.owed = pass.owed.max(1);
-        }
-    }
-
-    fn end(&self, world: &mut World, who: u8, at: u8, log: &mut Log) -> Result<(), String> {
-        let reader = &mut world.readers[who as usize];
-        let pass = &mut reader.passes[at as usize];
-        pass.running = false;
-        if self.late {
-            (pass.late, pass.copies) = (pass.copies, 0);
-        }
-        if pass.owed == 0 {
-            log.say(format_args!("reader {who} ends its pass, without a call"));
-            return Ok(());
-        }
-        pass.owed -= 1;
-        log.say(format_args!("reader {who} ends its pass with a call"));
-        for _ in self.lists..=3 {
-            world.queue.qc(&mut reader.opener).map_err(|why| format!("{why:?}"))?;
-        }
-        world.pop(log)
     }
 }
 
