@@ -297,5 +297,7 @@ fn places_are_taken_and_given_back_once() {
     let mut slab = slab.into_places().unwrap_err();
     assert_eq!((slab.take('c', 1, 0), slab.take('d', 1, 0)), (Some(one), None));
     assert_eq!((slab.give_back(two), slab.give_back(one)), (Some('b'), Some('c')));
+    assert_eq!((slab.take('e', 1, 0), slab.take('f', 1, 0), slab.take('g', 1, 0)), (Some(one), Some(two), None));
+    assert_eq!((slab.give_back(one), slab.give_back(two)), (Some('e'), Some('f')));
     assert!(slab.into_places().is_ok());
 }
