@@ -6,6 +6,7 @@ mod common;
 #[path = "../common/made.rs"]
 mod made;
 mod made_by_hand;
+mod recorded;
 #[path = "../../crates/perf-data/tests/common/types.rs"]
 #[allow(dead_code, unreachable_pub, reason = "made for another crate's tests")]
 mod types;

@@ -15,6 +15,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("whole.bpf.c", include_str!("../../../tests/objects/whole.bpf.c")),
     ("plain.bpf.c", include_str!("../../../tests/objects/plain.bpf.c")),
     ("bare.bpf.c", include_str!("../../../tests/objects/bare.bpf.c")),
+    ("hits.bpf.c", include_str!("../../../tests/objects/hits.bpf.c")),
     ("refused.bpf.c", include_str!("../../../tests/objects/refused.bpf.c")),
 ];
 
