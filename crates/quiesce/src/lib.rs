@@ -89,12 +89,13 @@
 //!   empty). Both run in process context, often in a work queue. `execmem_free` also runs with mutexes held: `pack_mutex`
 //!   for a pack that ran empty, the mutex of the kprobe slots, `ftrace_lock`. So a hook at their entry takes a spinlock
 //!   and no mutex, does not allocate, and **frees nothing but its own text**: freeing a piece of a pack from within
-//!   `execmem_free` would ask for the `pack_mutex` that is held there already. Data of modules goes through
-//!   `execmem_free` too and is never held: `struct module` itself lies in it.
+//!   `execmem_free` would ask for the `pack_mutex` that is held there already. In 6.12 the data of modules goes through
+//!   `execmem_free` as well, and is not to be held: `struct module` itself lies in it. The function is not told which is
+//!   which; that data is not executable in the page table may tell.
 //! - **The hook** looks at a flag whether anyone asked, without the lock. If nobody did, it frees at once. Else it takes a
 //!   place from the slab and [`Queue::defer`]s it. If that exceeds a bound ([`Queue::is_over`]), it wakes a work that
-//!   frees, and leaves. Calls that come from the module itself, which frees by the original function, pass; what that
-//!   function frees in turn (an empty pack) is a free like any other, and is held.
+//!   frees, and leaves. What the module itself frees, by the original function, passes, and so does what that function
+//!   frees in turn in the same task (the pack of which it was the last piece, text too large for a pack): it was held.
 //! - **The lock**: one spinlock, taken with interrupts saved, around each single call here together with the slab's.
 //!   `KCORE_QC`, `release` and the work take one node at a time out under it, and free without it: that takes `pack_mutex`
 //!   and `text_mutex`, and may sleep in `vfree`. Several at once share the work; each node comes out once.

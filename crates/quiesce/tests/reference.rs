@@ -142,8 +142,15 @@ proptest! {
             }
             loop {
                 let due = reference.pop();
+                let before = openers.map(|opener| queue.standing(opener));
                 let popped = queue.pop(&mut slab, reference.now);
                 prop_assert_eq!(popped.map(|(place, why)| (slab.give_back(place).unwrap(), why)), due);
+                // Nobody pays for a bound but who has more waiting than may.
+                let after = openers.map(|opener| queue.standing(opener));
+                for (before, after) in before.iter().zip(after).filter_map(|(before, after)| before.zip(after)) {
+                    let paid = due.is_some_and(|(_, why)| why == Why::Items) && after.broken > before.broken;
+                    prop_assert!(!paid || before.waiting > reference.limits.items);
+                }
                 if due.is_none() {
                     break;
                 }

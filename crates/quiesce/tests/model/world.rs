@@ -94,6 +94,8 @@ pub(super) enum Step {
     Comes(u8, u8, Option<u8>),
     Goes(u8, u8, Option<u8>),
     Freed(u8),
+    /// All that waits has waited for too long.
+    Ages,
     /// Of a reader.
     Opens(u8),
     Closes(u8),
@@ -132,6 +134,9 @@ impl Model for Setup {
 
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
         self.steps_of_texts(world, steps);
+        if self.limits.age == 0 && !world.queue.is_empty() {
+            steps.push(Step::Ages);
+        }
         for who in 0..self.readers as u8 {
             let reader = &world.readers[who as usize];
             if reader.open {
@@ -160,6 +165,10 @@ impl Model for Setup {
                 }
             }
             Step::Freed(text) => world.free(text, log)?,
+            Step::Ages => {
+                log.say(format_args!("what waits is too old"));
+                world.pop(1, log)?;
+            }
             Step::Opens(who) => {
                 log.say(format_args!("reader {who} opens, and calls for the first time"));
                 self.open(world, who)?;
@@ -177,7 +186,7 @@ impl Model for Setup {
                         *who_relies &= !(1 << who);
                     }
                 }
-                world.pop(log)?;
+                world.pop(0, log)?;
             }
             Step::Begins(who, pass, skipped) => self.begin(world, who, pass, skipped, log),
             Step::Rescans(who, pass) => {
@@ -294,17 +303,17 @@ impl World {
             name(text),
             if relies == 0 { "freed at once" } else { "handed over instead of freed" }
         ));
-        self.pop(log)
+        self.pop(0, log)
     }
 
-    fn pop(&mut self, log: &mut Log) -> Result<(), String> {
+    fn pop(&mut self, now: u64, log: &mut Log) -> Result<(), String> {
         let broken = |world: &World| {
             let all = world.readers.each_ref();
             all.map(|reader| world.queue.standing(reader.opener).map_or(0, |standing| standing.broken))
         };
         loop {
             let before = broken(self);
-            let Some((text, why)) = self.queue.pop(&mut self.links, 0) else { return Ok(()) };
+            let Some((text, why)) = self.queue.pop(&mut self.links, now) else { return Ok(()) };
             let told = broken(self)
                 .iter()
                 .zip(before)

@@ -119,6 +119,6 @@ impl Setup {
         for _ in self.lists..=3 {
             world.queue.qc(&mut reader.opener).map_err(|why| format!("{why:?}"))?;
         }
-        world.pop(log)
+        world.pop(0, log)
     }
 }
