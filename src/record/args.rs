@@ -72,7 +72,32 @@ pub(crate) struct RecordArgs {
     /// Copy kernel text only in these ways: free-time, rcu-window, by-id [default: all that work here]
     #[arg(long = "text-ways", value_name = "LIST", conflicts_with = "no_text", hide_short_help = true)]
     pub(crate) text_ways: Option<String>,
+    #[command(flatten)]
+    pub(crate) by: ByArgs,
     /// The command to run and record
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Counting by keys instead of recording.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct ByArgs {
+    /// Count samples by these keys in the kernel and print what was counted, instead of recording: a list of comm, pid, tid, cpu, cgroup, kstack, ustack, stack, ip
+    #[arg(long = "by", value_name = "KEYS", conflicts_with_all = ["output", "handler"])]
+    pub(crate) by: Option<String>,
+    /// With --by: what is made of the samples of a key: count, sum(FIELD), max(FIELD) or hist(FIELD); fields: period, addr, weight
+    #[arg(long = "value", value_name = "VALUE", requires = "by", default_value = "count")]
+    pub(crate) value: String,
+    /// With --by: print what was counted each time this has passed: seconds, or 250ms [default: at the end]
+    #[arg(long = "interval", value_name = "TIME", requires = "by")]
+    pub(crate) interval: Option<String>,
+    /// With --by: one JSON object a line for each readout
+    #[arg(long = "json", requires = "by")]
+    pub(crate) json: bool,
+    /// With --by: folded stacks, as flame graphs are made from
+    #[arg(long = "folded", requires = "by", conflicts_with = "json")]
+    pub(crate) folded: bool,
+    /// With --by: distinct keys that the kernel has room for between two passes, for each event and CPU, up to 32768
+    #[arg(long = "by-entries", value_name = "N", requires = "by")]
+    pub(crate) entries: Option<u32>,
 }

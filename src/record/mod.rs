@@ -1,6 +1,7 @@
 //! `afterimage record`: the live session as a subcommand.
 
 mod args;
+mod by;
 mod handler;
 mod plan;
 mod status;
@@ -12,15 +13,19 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
+use afterimage_perf_data::RecordingTally;
 use afterimage_perf_event::child::Ended;
 use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::open::OpenErrorKind;
+use afterimage_recorder::by::Readout;
 use afterimage_recorder::{Destination, Observer, Outcome, Plan, Progress, RecordError, record};
 
 pub(crate) use args::RecordArgs;
 
 use crate::exit::{Exit, Problem};
+use crate::out;
 use crate::say::Say;
+use by::Show;
 use status::StatusLine;
 
 /// Records until the command ends, the duration is over or a signal comes.
@@ -32,7 +37,8 @@ pub(crate) fn run(args: &RecordArgs, say: &Say) -> anyhow::Result<Exit> {
     }
     overridden.iter().for_each(|line| say.warn(line));
     let stop = on_signals()?;
-    let mut watcher = Watcher { say, line: StatusLine::new(say.is_quiet()) };
+    let show = plan.by.as_ref().map(|plan| Show::new(plan, &args.by));
+    let mut watcher = Watcher { say, line: StatusLine::new(say.is_quiet()), show };
     let outcome = record(&plan, &stop, &mut watcher);
     watcher.line.clear();
     let outcome = outcome.map_err(|error| explain(error, &plan, say))?;
@@ -60,6 +66,7 @@ pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
 struct Watcher<'a> {
     say: &'a Say,
     line: StatusLine,
+    show: Option<Show>,
 }
 
 impl Observer for Watcher<'_> {
@@ -73,6 +80,13 @@ impl Observer for Watcher<'_> {
 
     fn is_watched(&self) -> bool {
         self.line.is_visible()
+    }
+
+    fn read_out(&mut self, readout: &Readout, tally: Option<&RecordingTally>) -> std::io::Result<()> {
+        let Some(show) = &self.show else { return Ok(()) };
+        self.line.clear();
+        let mut out = out::stdout().map_err(std::io::Error::other)?;
+        show.write(&mut out, readout, tally)
     }
 }
 
@@ -88,6 +102,7 @@ fn explain(error: RecordError, plan: &Plan, say: &Say) -> anyhow::Error {
         RecordError::Open(open) => open_problem(open.kind, &error, plan),
         RecordError::Start(start) => Problem::failed(error.to_string()).code(u8::try_from(start.code()).unwrap_or(1)),
         RecordError::Handler(error) => handler::not_loaded(error, say),
+        RecordError::Output { .. } if plan.by.is_some() => Problem::failed(error.to_string()),
         RecordError::Output { .. } => Problem::failed(error.to_string()).hint(readable(plan)),
         _ => Problem::failed(error.to_string()),
     };
@@ -95,7 +110,9 @@ fn explain(error: RecordError, plan: &Plan, say: &Say) -> anyhow::Error {
 }
 
 fn usage_hint(text: &str) -> &'static str {
-    if text.contains("tracepoint") {
+    if text.starts_with("--by") {
+        "without --by they are recorded"
+    } else if text.contains("tracepoint") {
         "to take some of its hits only, use --filter"
     } else {
         "see afterimage record --help"
@@ -137,6 +154,9 @@ fn tell(outcome: &Outcome, plan: &Plan, say: &Say) {
         } else {
             say.note(format!("{}: {}", event.name, event.sum.human()));
         }
+    }
+    if plan.by.is_some() && outcome.tally.total().map.lost.full > 0 {
+        say.hint("--by-entries N makes room for more keys");
     }
     if let Destination::File(path) = &plan.destination {
         let size = indicatif::HumanBytes(outcome.bytes);

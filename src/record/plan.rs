@@ -7,22 +7,31 @@ use afterimage_kernel_text::Way;
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::facts::{Facts, parse_cpu_list};
 use afterimage_perf_event::spec;
+use afterimage_recorder::by::By;
 use afterimage_recorder::{Destination, Plan, Subject, TextOptions};
 
 use super::args::RecordArgs;
-use super::handler;
+use super::{by, handler};
 use crate::exit::{Problem, not_yet};
 
 /// The longest duration, ten years: more would be no time that a clock can be set to.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+pub(super) const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// Data pages of a ring unless told otherwise: 512 KiB.
 const PAGES: usize = 128;
+
+/// The same where samples are counted in the kernel: what is in the rings are samples of tasks that run no program.
+const PAGES_UNUSED: usize = 1;
 
 /// Turns the options into a plan. What of them does not count is appended to `overridden`, a line each.
 pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String>) -> anyhow::Result<Plan> {
     let handler = handler::chosen(args.handler.as_deref(), &args.set)?;
     let events = events(args, facts)?;
+    let by = by::plan(&args.by, events.len())?;
+    if args.no_callchain && by.as_ref().is_some_and(By::wants_stacks) {
+        return Err(usage("--by: a stack is a key, and --no-callchain leaves none"));
+    }
+    let text = if args.no_text || by.is_some() { None } else { Some(text(args.text_ways.as_deref())?) };
     Ok(Plan {
         events,
         rate: rate(args, facts)?,
@@ -30,13 +39,14 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         command: args.command.clone(),
         inherit: !args.no_inherit,
         callchain: callchain(args)? && !args.no_callchain,
-        pages: args.mmap_pages.as_deref().map_or(Ok(PAGES), pages)?,
-        destination: destination(&args.output),
+        pages: args.mmap_pages.as_deref().map_or(Ok(if by.is_some() { PAGES_UNUSED } else { PAGES }), pages)?,
+        destination: if by.is_some() { Destination::Nowhere } else { destination(&args.output) },
         duration: args.duration.map(duration).transpose()?,
         delay: args.delay.map(Duration::from_millis),
         handler,
         chain: args.chain,
-        text: if args.no_text { None } else { Some(text(args.text_ways.as_deref())?) },
+        by,
+        text,
         command_line: command_line(),
     })
 }

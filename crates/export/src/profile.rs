@@ -55,8 +55,8 @@ impl Stacks for ProfileStacks<'_> {
     }
 }
 
-/// The symbol, or the file where the symbol is not known.
-fn name(frame: &Frame) -> std::borrow::Cow<'_, str> {
+/// A frame's name in a stack: the symbol, or the file where the symbol is not known.
+pub fn name(frame: &Frame) -> std::borrow::Cow<'_, str> {
     match &frame.symbol {
         Ok(name) => (&**name).into(),
         Err(_) => unnamed(Some(&frame.dso.short)).into(),

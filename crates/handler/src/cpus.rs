@@ -17,6 +17,14 @@ pub(crate) fn bound() -> Result<u32> {
     Ok(possible.into_iter().max().unwrap_or(0) + 1)
 }
 
+/// Deepest chain that the programs are built for (AI_CHAIN_MAX).
+pub(crate) const CHAIN_MAX: u32 = 1024;
+
+/// Words that the programs read of a chain (`ai_chain_max`).
+pub(crate) fn chain_max() -> u32 {
+    chain_words().clamp(16, CHAIN_MAX)
+}
+
 /// The most frames of a stack, and the most context markers among them (kernel.perf_event_max_stack and
 /// kernel.perf_event_max_contexts_per_stack).
 pub(crate) fn stack_limits() -> (u32, u32) {

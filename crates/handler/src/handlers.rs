@@ -6,6 +6,7 @@ use std::ptr::addr_of_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::by::By;
 use crate::load::{Dimensions, Late, Loaded, load, load_late};
 use crate::program::{HandlerId, Program, Shared};
 use crate::skeleton::builtins::types::ai_counters;
@@ -59,6 +60,7 @@ pub struct Handlers {
     table_of: Vec<Option<u32>>,
     nr_tables: u32,
     links: Vec<OwnedFd>,
+    pub(crate) by: Option<By>,
 }
 
 impl Handlers {
@@ -107,6 +109,7 @@ impl Handlers {
             table_of,
             nr_tables: dimensions.table_cpus.len() as u32,
             links: Vec::new(),
+            by: None,
         };
         handlers.swap(options.builtin)?;
         Ok(handlers)
@@ -139,6 +142,8 @@ impl Handlers {
             nr_cpus: self.nr_cpus,
             events: self.loaded.stubs.len() as u32,
             mechanism: self.mechanism,
+            table_of: &self.table_of,
+            nr_tables: self.nr_tables,
         }
     }
 

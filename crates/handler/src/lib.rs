@@ -9,6 +9,7 @@
 //! read shared memory only. Any other bpf(2) map call would make the kernel skip samples on the CPU it runs on.
 //! Dropping [`Handlers`] takes the programs off the events, which then sample on without them: disable them first.
 
+pub mod by;
 mod cpus;
 mod error;
 pub mod gate;
@@ -45,6 +46,10 @@ mod skeleton {
 
     pub(crate) mod stub {
         include!(concat!(env!("OUT_DIR"), "/stub.skel.rs"));
+    }
+
+    pub(crate) mod by {
+        include!(concat!(env!("OUT_DIR"), "/by.skel.rs"));
     }
 
     pub(crate) mod builtins {

@@ -17,8 +17,6 @@ use crate::slots::Slots;
 use crate::table::{Sizes, Tables, map_tables};
 use crate::{Builtin, Error, ErrorKind, EventConfig, Mechanism, Options, Result, cpus, libbpf_log};
 
-/// Deepest chain that the programs are built for (AI_CHAIN_MAX).
-const CHAIN_MAX: u32 = 1024;
 /// Flags of an event, as in internal.bpf.h.
 const AI_STACK: u32 = 1 << 8;
 const AI_NO_KERNEL_STACK: u32 = 1 << 9;
@@ -65,7 +63,7 @@ impl Dimensions {
             return Err(bad(format!("there is no CPU {cpu}")));
         }
         let tables = u64::from(events) * table_cpus.len() as u64;
-        let chain_max = cpus::chain_words().clamp(16, CHAIN_MAX);
+        let chain_max = cpus::chain_max();
         let sizes = Sizes::choose(options.count_slots, tables);
         Ok(Dimensions { nr_cpus, table_cpus, events, chain_max, sizes })
     }
@@ -81,18 +79,22 @@ pub(crate) fn check_rules(options: &Options, mechanism: Mechanism) -> Result<()>
     if mechanism == Mechanism::Kfuncs || !unwinds {
         return Ok(());
     }
+    check_unwinding(&options.events)
+}
+
+/// Refuses events whose stacks a program cannot take by itself.
+pub(crate) fn check_unwinding(events: &[EventConfig]) -> Result<()> {
     let refuse = |cause: String| Err(Error::new(ErrorKind::Unsupported, "loading handlers", cause));
-    if let Some(index) = options.events.iter().position(|e| !e.may_unwind()) {
+    if let Some(index) = events.iter().position(|e| !e.may_unwind()) {
         return refuse(format!(
             "event {index} is precise and this kernel shows programs no sample: use call graphs of kernel and user, or \
              drop the p modifier"
         ));
     }
     let chain_words = cpus::chain_words();
-    if options.events.iter().any(|e| e.callchain) && chain_words > CHAIN_MAX {
-        return refuse(format!(
-            "kernel.perf_event_max_stack allows {chain_words} words a stack, more than {CHAIN_MAX}"
-        ));
+    if events.iter().any(|e| e.callchain) && chain_words > cpus::CHAIN_MAX {
+        let most = cpus::CHAIN_MAX;
+        return refuse(format!("kernel.perf_event_max_stack allows {chain_words} words a stack, more than {most}"));
     }
     Ok(())
 }
@@ -244,7 +246,7 @@ fn size_maps(maps: &mut OpenBuiltinsMaps<'_>, options: &Options, dimensions: &Di
     Ok(())
 }
 
-fn no_constants() -> libbpf_rs::Error {
+pub(crate) fn no_constants() -> libbpf_rs::Error {
     libbpf_rs::Error::from(io::Error::other("the object has no constants"))
 }
 

@@ -45,6 +45,10 @@ pub struct Shared<'a> {
     pub events: u32,
     /// How the stubs get at the sample.
     pub mechanism: Mechanism,
+    /// Number of the table that each CPU has for each event, by CPU, as ai_cpu has it; `None`: it has none.
+    pub(crate) table_of: &'a [Option<u32>],
+    /// Tables of one event.
+    pub(crate) nr_tables: u32,
 }
 
 impl Shared<'_> {

@@ -1,5 +1,6 @@
 //! The count tables: how large they are, and how a half is emptied while the program fills the other.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::addr_of_mut;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -25,8 +26,12 @@ pub struct CountEntry<'a> {
     pub ip: u64,
     /// How many samples.
     pub count: u64,
-    /// The sum of their periods.
+    /// The sum of their periods; of [`by`](crate::by), what was asked for.
     pub period: u64,
+    /// Their cgroup, where that is a key.
+    pub cgroup: u64,
+    /// The bucket of a histogram.
+    pub bucket: u32,
     /// Time of the first of them, ns on the event's clock.
     pub first_time: u64,
     /// The stack, with context markers, as a CALLCHAIN holds it. Empty where none was asked for or none could be read.
@@ -222,7 +227,9 @@ impl IdleHalf {
                 exec_id: entry.exec_id,
                 ip: entry.ip,
                 count: entry.count,
-                period: entry.period,
+                period: entry.value,
+                cgroup: entry.cgroup,
+                bucket: entry.bucket,
                 first_time: entry.first_time,
                 chain,
             });
@@ -250,7 +257,7 @@ fn comm_bytes(words: [u64; 2]) -> [u8; 16] {
 }
 
 /// A table's maps, opened from the descriptors that `fd` gives by name.
-pub(crate) fn map_tables(fds: [std::os::fd::BorrowedFd<'_>; 4], sizes: Sizes, tables: usize) -> Result<Tables> {
+pub(crate) fn map_tables(fds: [BorrowedFd<'_>; 4], sizes: Sizes, tables: usize) -> Result<Tables> {
     let [states, index, entries, arena] = fds;
     Ok(Tables {
         states: Mapping::new("ai_tables", states, size_of::<ai_table>(), tables)?,
@@ -286,6 +293,8 @@ mod tests {
             ip: 0,
             count: 1,
             period: 1,
+            cgroup: 0,
+            bucket: 0,
             first_time: 0,
             chain,
         };

@@ -4,6 +4,7 @@
 //! whole and ended by FINISHED_ROUND: readers put records in order by that boundary.
 
 mod book;
+pub mod by;
 mod change;
 pub mod control;
 mod error;
@@ -24,6 +25,8 @@ mod text;
 mod tracing_data;
 mod wait;
 
+use afterimage_perf_data::RecordingTally;
+
 pub use afterimage_kernel_text::capture::Options as TextOptions;
 pub use error::RecordError;
 pub use plan::{Destination, Handler, Plan, Progress, Subject};
@@ -38,4 +41,12 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress);
     /// Whether somebody sees [`Observer::progress`]: then it is told each second, and otherwise not at all.
     fn is_watched(&self) -> bool;
+    /// What was counted by keys is to be shown. With the last one comes the final tally.
+    ///
+    /// # Errors
+    /// When it cannot be written; the session ends then.
+    fn read_out(&mut self, readout: &by::Readout, tally: Option<&RecordingTally>) -> std::io::Result<()> {
+        let _ = (readout, tally);
+        Ok(())
+    }
 }

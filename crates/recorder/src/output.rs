@@ -24,6 +24,8 @@ use crate::text::News;
 pub(crate) enum Output {
     File(Box<FileOutput>),
     Pipe(Box<PipeWriter<Queue>>),
+    /// Nothing is kept.
+    Nowhere,
 }
 
 /// A file and the journal beside it.
@@ -55,6 +57,7 @@ impl Output {
         handlers: &[HandlerDesc],
     ) -> Result<Output, RecordError> {
         match destination {
+            Destination::Nowhere => Ok(Output::Nowhere),
             Destination::Pipe => {
                 let fail = |source| RecordError::Output { path: "-".into(), source };
                 // Not by way of std's standard output, which looks for line feeds.
@@ -83,6 +86,7 @@ impl Output {
         match self {
             Output::File(f) => f.writer.write(records).map_err(|e| written(&f.path, e)),
             Output::Pipe(p) => p.write(records).map_err(|e| written(Path::new("-"), e)),
+            Output::Nowhere => Ok(()),
         }
     }
 
@@ -94,6 +98,7 @@ impl Output {
                 let all = p.write(content.records).and_then(|()| p.finished_round());
                 all.map_err(|e| written(Path::new("-"), e))
             }
+            Output::Nowhere => Ok(()),
         }
     }
 
@@ -116,7 +121,7 @@ impl Output {
                 Some(journal) => journal.handlers(handlers).map_err(|e| written(&f.path, e)),
                 None => Ok(()),
             },
-            Output::Pipe(_) => Ok(()),
+            Output::Pipe(_) | Output::Nowhere => Ok(()),
         }
     }
 
@@ -124,7 +129,7 @@ impl Output {
     pub(crate) fn news(&mut self, news: &News) -> Result<(), RecordError> {
         match self {
             Output::File(f) => f.news(news),
-            Output::Pipe(_) => Ok(()),
+            Output::Pipe(_) | Output::Nowhere => Ok(()),
         }
     }
 
@@ -148,7 +153,7 @@ impl Output {
     /// For how long the passes have waited for the reader of a stream.
     pub(crate) fn waited(&self) -> Duration {
         match self {
-            Output::File(_) => Duration::ZERO,
+            Output::File(_) | Output::Nowhere => Duration::ZERO,
             Output::Pipe(p) => p.get_ref().waited(),
         }
     }
@@ -158,6 +163,7 @@ impl Output {
         match self {
             Output::File(f) => f.writer.bytes_written(),
             Output::Pipe(p) => p.bytes_written(),
+            Output::Nowhere => 0,
         }
     }
 
@@ -187,6 +193,7 @@ impl Output {
                 queue.finish().map_err(|source| RecordError::Output { path: "-".into(), source })?;
                 Ok(bytes)
             }
+            Output::Nowhere => Ok(0),
         }
     }
 }

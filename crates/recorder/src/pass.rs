@@ -7,6 +7,7 @@ use afterimage_perf_event::ring::RingError;
 
 use crate::RecordError;
 use crate::book::RingOwner;
+use crate::by::Gather;
 use crate::files::MappedFiles;
 use crate::output::{Output, PassContent};
 use crate::session::Session;
@@ -30,6 +31,8 @@ pub(crate) struct Passes {
     pub(crate) damage: Option<(RingError, u64)>,
     /// Time of the first and last sample.
     pub(crate) span: Option<(u64, u64)>,
+    /// Where samples are counted by keys, what was counted.
+    pub(crate) gather: Option<Gather>,
 }
 
 /// How the entries of one count table are written.
@@ -55,6 +58,7 @@ impl Passes {
             true_counts: Vec::new(),
             damage: None,
             span: None,
+            gather: None,
         }
     }
 
@@ -68,6 +72,12 @@ impl Passes {
     /// # Errors
     /// When the recording cannot be written.
     pub(crate) fn run(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
+        if let Some(gather) = &mut self.gather {
+            gather.take(session);
+            self.drain_rings(session, false);
+            self.settle();
+            return Ok(());
+        }
         self.drain_rings(session, false);
         session.texts.pass();
         let news = session.texts.news();
@@ -87,6 +97,21 @@ impl Passes {
         Ok(())
     }
 
+    /// What came out of the rings tells the counts by keys what their addresses are.
+    fn settle(&mut self) {
+        if let Some(gather) = &mut self.gather {
+            gather.settle(&self.buffer);
+        }
+        self.buffer.clear();
+    }
+
+    /// The same with records that were made up of what was there before.
+    pub(crate) fn settle_before(&mut self, records: &[u8]) {
+        if let Some(gather) = &mut self.gather {
+            gather.settle(records);
+        }
+    }
+
     /// Takes the news of processes and kernel text out of their rings, and holds mapped files while they can be reached.
     pub(crate) fn hear(&mut self, session: &mut Session) {
         self.drain_rings(session, true);
@@ -101,6 +126,8 @@ impl Passes {
     fn drain_rings(&mut self, session: &mut Session, news: bool) {
         let heads: Vec<u64> = session.rings().0.map(|(ring, _)| ring.head()).collect();
         let (rings, book, texts) = session.rings();
+        // What the rings of samples hold besides is of no use to counts by keys.
+        let mut unused = Vec::new();
         for ((ring, owner), until) in rings.zip(heads) {
             if news && owner != RingOwner::Sideband {
                 continue;
@@ -109,9 +136,14 @@ impl Passes {
                 if let RingOwner::Sideband = owner {
                     self.repaired.clear();
                     append_repaired(record, &self.sideband, &mut self.repaired);
-                    self.files.learn(&self.repaired);
+                    if self.gather.is_none() {
+                        self.files.learn(&self.repaired);
+                    }
                     texts.learn(&self.repaired);
                     book.take(owner, &self.repaired, &mut self.buffer);
+                } else if self.gather.is_some() {
+                    unused.clear();
+                    book.take(owner, record, &mut unused);
                 } else {
                     note_time(record, &mut self.span);
                     book.take(owner, record, &mut self.buffer);

@@ -11,6 +11,8 @@ use afterimage_kernel_text::capture;
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::spec::EventSpec;
 
+use crate::by::By;
+
 /// What to sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
@@ -33,6 +35,8 @@ pub enum Destination {
     File(PathBuf),
     /// The pipe form, to stdout.
     Pipe,
+    /// Nowhere: samples are counted by keys and read out.
+    Nowhere,
 }
 
 /// The program on each sample.
@@ -94,6 +98,8 @@ pub struct Plan {
     pub handler: Option<Handler>,
     /// With `emit` or `count`: the ordinary sample is kept too. An object's handler decides that itself.
     pub chain: bool,
+    /// Samples are counted by keys in the kernel and read out, and not recorded.
+    pub by: Option<By>,
     /// How kernel text is kept; `None`: not at all.
     pub text: Option<capture::Options>,
     /// The command line for the recording's header.
@@ -125,6 +131,11 @@ impl Plan {
     /// Whether handler rings are needed.
     pub fn writes(&self) -> bool {
         self.handler.as_ref().is_some_and(Handler::writes)
+    }
+
+    /// Whether what was asked for cannot be had without a program.
+    pub(crate) fn needs_program(&self) -> bool {
+        self.handler.is_some() || self.by.is_some()
     }
 }
 

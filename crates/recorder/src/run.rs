@@ -19,6 +19,7 @@ use afterimage_perf_event::sys::{Kernel, Real};
 use afterimage_symbols::KernelTable;
 use afterimage_symbols::cache::Cache;
 
+use crate::by::Gather;
 use crate::change::Running;
 use crate::control::{self, Control};
 use crate::finish::{self, Described};
@@ -69,8 +70,9 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let find = || target(plan, &facts, child.as_ref());
     let (mut session, target) = Session::open(&kernel, &facts, plan, &find, &mut notes)?;
     let mut live = Live::begin(plan, &facts, &session)?;
-    match Control::open() {
-        Ok(control) => live.control = Some(control),
+    // What is counted by keys would have no place for what another handler leaves.
+    match plan.by.is_none().then(Control::open).transpose() {
+        Ok(control) => live.control = control,
         Err(error) => notes.push(format!("the recording cannot be controlled while it runs: {error}")),
     }
     // Only now: what else would be said before an error does not matter any more.
@@ -85,7 +87,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     live.output.begun();
     let ended = live.follow(plan, &mut session, &mut waiter, &mut child, stop, observer);
     end_with_us(&ended, &mut child);
-    live.end(session, ended?)
+    live.end(session, ended?, observer)
 }
 
 /// After an error nobody would wait for the command: it ends with us.
@@ -100,7 +102,8 @@ fn end_with_us<T>(outcome: &Result<T, RecordError>, child: &mut Option<Child>) {
 fn stdout_of_child(plan: &Plan) -> Result<Stdio, RecordError> {
     match plan.destination {
         Destination::File(_) => Ok(Stdio::inherit()),
-        Destination::Pipe => {
+        // Nor between the rows of a table.
+        Destination::Pipe | Destination::Nowhere => {
             let stderr = std::io::stderr().as_fd().try_clone_to_owned();
             stderr.map(Stdio::from).map_err(RecordError::system("standard error for the command"))
         }
@@ -110,6 +113,9 @@ fn stdout_of_child(plan: &Plan) -> Result<Stdio, RecordError> {
 /// What can be refused before anything is opened.
 fn check(plan: &Plan) -> Result<(), RecordError> {
     let usage = |text: &str| Err(RecordError::Usage(text.to_owned()));
+    if plan.by.is_some() {
+        return check_by(plan);
+    }
     let Some(handler) = &plan.handler else { return Ok(()) };
     if plan.events.iter().all(|event| event.class == EventClass::Tracepoint) {
         return usage("--handler: tracepoint events run no handler, for it would see everybody's hits");
@@ -122,6 +128,17 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     }
     if !may_use_bpf() {
         return Err(RecordError::Capability { what: "--handler".to_owned(), capability: "CAP_BPF and CAP_PERFMON" });
+    }
+    Ok(())
+}
+
+fn check_by(plan: &Plan) -> Result<(), RecordError> {
+    if plan.events.iter().any(|event| event.class == EventClass::Tracepoint) {
+        let text = "--by: tracepoint events run no program that could count them, for it would see everybody's hits";
+        return Err(RecordError::Usage(text.to_owned()));
+    }
+    if !may_use_bpf() {
+        return Err(RecordError::Capability { what: "--by".to_owned(), capability: "CAP_BPF and CAP_PERFMON" });
     }
     Ok(())
 }
@@ -191,13 +208,17 @@ impl Live {
         let mut output = Output::create(&plan.destination, &events, &features, &handlers)?;
         output.handler_types(&types)?;
         let sideband = Layout::new(session.sideband.attr(), Endian::NATIVE);
-        let passes = Passes::new(events, sideband, count_targets);
+        let mut passes = Passes::new(events, sideband, count_targets);
+        passes.gather = plan.by.as_ref().map(|by| Gather::new(by, sideband));
         let started_ns = control::now_ns();
         Ok(Live { output, passes, features, handlers, first_output, started_ns, control: None, types, sideband })
     }
 
     /// Writes what was there before: kernel, programs, processes.
     fn scan(&mut self, target: &Target, session: &mut Session, observer: &mut dyn Observer) -> Result<(), RecordError> {
+        if self.passes.gather.as_ref().is_some_and(|gather| !gather.wants_names()) {
+            return Ok(());
+        }
         let mut records = Vec::new();
         let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         synth::kernel::append(&self.sideband, KernelText::find(&kallsyms), &mut records)?;
@@ -210,6 +231,7 @@ impl Live {
         }
         let mut scanner = Scanner::new(Path::new("/proc"));
         match target {
+            _ if self.passes.gather.as_ref().is_some_and(|gather| !gather.wants_maps()) => {}
             Target::Cpus(_) => scanner.all(&self.sideband, &mut records)?,
             Target::Tasks { tids, .. } => scanner.these(&self.sideband, &procfs::processes_of(tids), &mut records)?,
             Target::Command { pid, .. } => scanner.these(&self.sideband, &[*pid], &mut records)?,
@@ -218,6 +240,10 @@ impl Live {
             let (n, s) = (scanner.refused(), if scanner.refused() == 1 { "" } else { "es" });
             let cause = if Caps::effective().allows(Cap::SysPtrace) { "" } else { ", that needs CAP_SYS_PTRACE" };
             observer.note(&format!("the maps of {n} process{s} cannot be read{cause}: their code has no names"));
+        }
+        if self.passes.gather.is_some() {
+            self.passes.settle_before(&records);
+            return Ok(());
         }
         let mut rest = records.as_slice();
         while let Some((record, tail)) = split_record(rest) {
@@ -288,16 +314,24 @@ impl Live {
         observer: &mut dyn Observer,
     ) -> Result<Option<Ended>, RecordError> {
         let started = Instant::now();
+        if let Some(gather) = &mut self.passes.gather {
+            gather.begin();
+        }
         let mut end;
         loop {
             let left = plan.duration.map(|d| d.saturating_sub(started.elapsed()));
-            let wake = waiter.wait(session, self.control.as_ref(), left, stop).map_err(RecordError::system("poll"))?;
+            let due = self.passes.gather.as_ref().and_then(Gather::due_in);
+            let until = left.into_iter().chain(due).min();
+            let wake = waiter.wait(session, self.control.as_ref(), until, stop).map_err(RecordError::system("poll"))?;
             end = ended(child)?;
             let time_over = left.is_some_and(|left| left.is_zero());
             if end.is_some() || wake == Wake::Over || time_over || stop.load(Ordering::Relaxed) {
                 break;
             }
             self.turn(wake, plan, session)?;
+            if wake == Wake::Pass {
+                self.read_out(session, observer)?;
+            }
             if wake == Wake::Pass && observer.is_watched() {
                 observer.progress(&self.progress(session, started));
             }
@@ -318,6 +352,16 @@ impl Live {
         Ok(end)
     }
 
+    /// Shows what was counted by keys, when it is time.
+    fn read_out(&mut self, session: &Session, observer: &mut dyn Observer) -> Result<(), RecordError> {
+        let Some(gather) = &mut self.passes.gather else { return Ok(()) };
+        if gather.due_in().is_none_or(|left| !left.is_zero()) {
+            return Ok(());
+        }
+        let readout = gather.read_out(&event_names(session), false);
+        observer.read_out(&readout, None).map_err(unread)
+    }
+
     fn progress(&self, session: &Session, started: Instant) -> Progress {
         let total = tallies::so_far(session).total();
         Progress {
@@ -329,8 +373,13 @@ impl Live {
     }
 
     /// The final tally, features and private section.
-    fn end(self, mut session: Session, ended: Option<Ended>) -> Result<Outcome, RecordError> {
-        let Live { mut output, passes, mut features, handlers, types, .. } = self;
+    fn end(
+        self,
+        mut session: Session,
+        ended: Option<Ended>,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome, RecordError> {
+        let Live { mut output, mut passes, mut features, handlers, types, .. } = self;
         let lost = KernelLost::read(&session);
         let (tally, mut problems) = tallies::complete(&session, &lost);
         problems.extend(passes.damage.iter().map(|(first, times)| format!("{first} ({times} such)")));
@@ -344,6 +393,14 @@ impl Live {
         }
         if session.book.strangers > 0 {
             problems.push(format!("{} samples carry ids of no event of ours", session.book.strangers));
+        }
+        if let Some(gather) = &mut passes.gather {
+            let readout = gather.read_out(&event_names(&session), true);
+            observer.read_out(&readout, Some(&tally)).map_err(unread)?;
+            let (rows, stored) = (gather.samples(), tally.total().map.stored);
+            if rows != stored {
+                problems.push(format!("the rows do not add up: they hold {rows} samples, {stored} were counted"));
+            }
         }
         features.build_ids = finish::build_ids(passes.files.build_ids());
         features.sample_time = passes.span;
@@ -376,6 +433,15 @@ impl Live {
         passes.files.keep_unreachable(Cache::open_default().as_ref());
         Ok(Outcome { tally, bytes, ended, problems })
     }
+}
+
+fn event_names(session: &Session) -> Vec<String> {
+    session.sampling.specs.iter().map(|spec| spec.name.clone()).collect()
+}
+
+/// What was counted could not be shown.
+fn unread(source: std::io::Error) -> RecordError {
+    RecordError::Output { path: "-".into(), source }
 }
 
 /// How the command ended, if there is one and it has.

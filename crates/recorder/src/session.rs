@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use afterimage_handler::by::{self, has_address};
 use afterimage_handler::object::LoadedObject;
 use afterimage_handler::{EventConfig, Handlers, Options as HandlerOptions};
 use afterimage_perf_data::{AttrFlags, Endian, Layout, SampleType};
@@ -85,8 +86,14 @@ impl Session {
         if let Some(frames) = max_stack {
             notes.push(format!("call chains have at most {frames} frames: the handler walks the user's stack too"));
         }
-        let config = Config { rate: plan.rate, callchain: plan.callchain, max_stack, ..Config::default() };
+        let mut config = Config { rate: plan.rate, callchain: plan.callchain, max_stack, ..Config::default() };
+        if let Some(by) = &plan.by {
+            by.fill_in(&mut config);
+        }
         specs.iter_mut().for_each(|spec| config.apply(spec));
+        if let Some(by) = &plan.by {
+            specs.iter_mut().for_each(|spec| by.take_only_what_is_asked(spec));
+        }
         let mut sampled = Sampled::open(kernel, facts, plan, find, specs, &online, notes)?;
         let outputs = match plan.writes() {
             true => open_outputs(kernel, facts, plan, &mut sampled, &online)?,
@@ -103,7 +110,15 @@ impl Session {
         if let Some(absent) = texts.absent().filter(|_| may_use_bpf()) {
             notes.push(format!("kernel text that goes is not kept: {absent}"));
         }
-        let sideband = sideband::open(kernel, facts, &target, wanted, Options { pages: SIDEBAND_PAGES })?;
+        let options = Options { pages: SIDEBAND_PAGES };
+        let sideband = match &plan.by {
+            // Nobody will ask what processes have mapped.
+            Some(by) if !by.wants_maps() => {
+                let opened = sideband::open_bpf_text(kernel, facts, options)?;
+                Sideband { opened, missing: Vec::new(), all_cpus: true }
+            }
+            _ => sideband::open(kernel, facts, &target, wanted, options)?,
+        };
         notes.extend(sideband.opened.notes.iter().map(ToString::to_string));
 
         if sideband.all_cpus {
@@ -270,7 +285,7 @@ fn load_programs(
     if stubs.iter().all(Option::is_none) {
         return Ok(None);
     }
-    if plan.handler.is_none() && !may_use_bpf() {
+    if !plan.needs_program() && !may_use_bpf() {
         notes.push("samples go without a program: that needs CAP_BPF and CAP_PERFMON".to_owned());
         return Ok(None);
     }
@@ -279,7 +294,7 @@ fn load_programs(
             notes.extend(programs.handlers.note().map(str::to_owned));
             Ok(Some(programs))
         }
-        Err(error) if plan.handler.is_none() => {
+        Err(error) if !plan.needs_program() => {
             notes.push(format!("samples go without a program: {error}"));
             Ok(None)
         }
@@ -303,6 +318,10 @@ fn load(
         ..HandlerOptions::default()
     };
     let mut handlers = Handlers::load(&options)?;
+    if let Some(by) = &plan.by {
+        let addressed = sampling.specs.iter().all(|spec| has_address(&spec.attr));
+        handlers.load_by(&events, &by::Options { addressed, ..by.options.clone() })?;
+    }
     let mut objects = Vec::new();
     if let Some(object) = plan.object() {
         let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &[])?;
@@ -326,7 +345,7 @@ fn attached(
     for event in &sampling.events {
         match stub_of(event).map_or(Ok(()), |stub| programs.handlers.attach(stub, event.as_fd())) {
             Ok(()) => {}
-            Err(error) if plan.handler.is_none() => {
+            Err(error) if !plan.needs_program() => {
                 notes.push(format!("samples go without a program: {error}"));
                 return Ok(None);
             }

@@ -3,6 +3,7 @@
 //! Every number is a ratio of two runs side by side, so that a busy or slow machine does not decide; runs alternate and
 //! who goes first alternates too. Printed are the median of the ratios and their least and greatest.
 
+mod by;
 pub(crate) mod data;
 pub(crate) mod pairs;
 mod process;
@@ -17,7 +18,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// record-cost, report, script, text-storm or text-lookup; all of them when none is named. text-soak runs when it is
+    /// record-cost, by, report, script, text-storm or text-lookup; all of them when none is named. text-soak runs when it is
     /// named
     names: Vec<String>,
     /// How many pairs of runs
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     cycles: u64,
 }
 
-const NAMES: [&str; 6] = ["record-cost", "report", "script", "text-storm", "text-lookup", "text-soak"];
+const NAMES: [&str; 7] = ["record-cost", "by", "report", "script", "text-storm", "text-lookup", "text-soak"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
@@ -46,6 +47,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     tools.describe()?;
     if wanted("record-cost") {
         record_cost::run(&tools, options.pairs)?;
+    }
+    if wanted("by") {
+        by::run(&tools, options.pairs)?;
     }
     if wanted("report") {
         read::report(&tools, options.pairs)?;

@@ -30,10 +30,12 @@ pub(crate) const SUITE: &[Member] = &[
     tests("afterimage", "", "export"),
     tests("afterimage", "", "record"),
     tests("afterimage", "", "control"),
+    tests("afterimage", "", "by"),
 ];
 
 /// What `--short` takes: the counts of programs, their context, rings, loads, and the recordings that leave the guest.
 const SHORT: &[&str] = &[
+    "handler::by",
     "handler::context",
     "handler::page_faults",
     "handler::stub",

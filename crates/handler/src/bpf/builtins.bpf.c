@@ -12,20 +12,6 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* What the built-in handlers return: chain to the sampling ring, or drop. */
 const volatile bool ai_chain = false;
 
-static __always_inline struct ai_cpu *ai_this_cpu(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&ai_cpus, &cpu);
-}
-
-static __always_inline struct ai_counters *ai_these_counters(const struct ai_cpu *cell)
-{
-	__u32 key = cell->event * ai_nr_cpus + bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&ai_counters, &key);
-}
-
 SEC("perf_event")
 int ai_gate(struct bpf_perf_event_data *ctx)
 {
@@ -123,101 +109,20 @@ int ai_emit_plain(struct bpf_perf_event_data *ctx)
 
 /* ---- count ---- */
 
-/* The half that is being filled. */
-struct ai_half {
-	__u32 *index;
-	struct ai_entry *entries;
-	__u64 *arena;
-	struct ai_used *used;
-};
-
-static __always_inline struct ai_entry *ai_entry_at(struct ai_half *half, __u32 number)
-{
-	barrier_var(number);
-	return number < ai_nr_entries ? &half->entries[number] : 0;
-}
-
-static __always_inline bool ai_same(struct ai_half *half, const struct ai_entry *entry, const struct ai_entry *want,
-				    const struct ai_chain *chain)
-{
-	const struct ai_chain *other;
-
-	if (entry->nr != want->nr || entry->ip != want->ip || entry->pid != want->pid || entry->tid != want->tid ||
-	    entry->exec_id != want->exec_id || entry->comm[0] != want->comm[0] || entry->comm[1] != want->comm[1])
-		return false;
-	other = ai_arena_at(half->arena, entry->stack);
-	return other && !ai_differ(other, chain, want->nr);
-}
-
-/*
- * Finds the entry of `want`, whose chain stands at `at`, the arena's end, or makes it. Linear probing stops at a free
- * place or at an equal 64-bit hash, so that the chain is compared once at most.
- */
-static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_entry *want,
-					      const struct ai_chain *chain, __u64 at)
-{
-	__u32 tag = want->hash >> 48, position = 0, number;
-	struct ai_entry *entry = 0;
-	bool place = false;
-
-	for (__u32 i = 0; i < AI_PROBES; i++) {
-		__u32 word;
-
-		position = ((__u32)want->hash + i) & ai_index_mask;
-		word = half->index[position];
-		if (!word) {
-			place = true;
-			break;
-		}
-		if (word >> 16 != tag)
-			continue;
-		entry = ai_entry_at(half, (word & 0xffff) - 1);
-		if (entry && entry->hash == want->hash)
-			break;
-		entry = 0;
-	}
-
-	if (entry) {
-		if (!ai_same(half, entry, want, chain))
-			return AI_COLLISION;
-		entry->count++;
-		entry->period += want->period;
-		return AI_STORED;
-	}
-
-	number = half->used->entries;
-	entry = ai_entry_at(half, number);
-	if (!place || !entry || at + want->nr > ai_arena_words)
-		return AI_FULL;
-	want->stack = at;
-	want->position = position;
-	*entry = *want;
-	barrier_var(position);
-	half->index[position & ai_index_mask] = tag << 16 | (number + 1);
-	half->used->entries = number + 1;
-	/* A chain of odd length is followed by a zero word. */
-	half->used->words = (at + want->nr + 1) & ~1ULL;
-	return AI_STORED;
-}
-
 static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *ctx, struct ai_table *table, __u32 key,
 						   struct ai_cpu *cell, struct ai_counters *counters,
 						   bool kernel_context)
 {
-	__u32 active = *(volatile __u64 *)&table->active & 1;
-	struct ai_half half = { .used = active ? &table->used[1] : &table->used[0] };
 	struct ai_entry want = { .count = 1 };
 	struct task_struct *task;
 	struct ai_sample sample;
-	__u64 at = half.used->words, nr, hash;
 	struct ai_chain *chain;
+	struct ai_half half;
+	__u64 at, nr, hash;
 
-	key = key * 2 + active;
-	half.index = bpf_map_lookup_elem(&ai_index, &key);
-	half.entries = bpf_map_lookup_elem(&ai_entries, &key);
-	half.arena = bpf_map_lookup_elem(&ai_arena, &key);
-	if (!half.index || !half.entries || !half.arena)
+	if (!ai_open_half(table, key, &half))
 		return AI_FULL;
+	at = half.used->words;
 	chain = ai_arena_at(half.arena, at);
 	if (!chain)
 		return AI_FULL;
@@ -236,7 +141,7 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 
 	want.ip = sample.ip;
 	want.first_time = sample.time ? sample.time : bpf_ktime_get_ns();
-	want.period = sample.period;
+	want.value = sample.period;
 	want.pid = sample.pid;
 	want.tid = sample.tid;
 	want.nr = nr;
@@ -248,7 +153,7 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 	hash = ai_mix(ai_mix(want.comm[0], want.comm[1]), (__u64)want.pid << 32 | want.tid);
 	hash = ai_mix(ai_mix(hash, want.exec_id), want.ip);
 	want.hash = ai_hash_chain(chain, nr, hash);
-	return ai_put(&half, &want, chain, at);
+	return ai_put(&half, &want, chain, at, false);
 }
 
 static __always_inline int ai_count_sample(struct bpf_perf_event_data *ctx, bool kernel_context)
@@ -256,7 +161,7 @@ static __always_inline int ai_count_sample(struct bpf_perf_event_data *ctx, bool
 	struct ai_cpu *cell = ai_this_cpu();
 	struct ai_counters *counters;
 	enum ai_outcome outcome = AI_FULL;
-	struct ai_table *table = 0;
+	struct ai_table *table;
 	__u32 key;
 
 	if (!cell)
@@ -265,20 +170,13 @@ static __always_inline int ai_count_sample(struct bpf_perf_event_data *ctx, bool
 	if (!counters)
 		return 1;
 	cell->flags |= AI_OUTPUT;
-	key = cell->event * ai_nr_tables + cell->table - 1;
-	if (cell->table)
-		table = bpf_map_lookup_elem(&ai_tables, &key);
+	table = ai_table_of(cell, &key);
 	if (table) {
 		ai_enter(table);
 		outcome = ai_count_in(ctx, table, key, cell, counters, kernel_context);
 		ai_leave(table);
 	}
-	if (outcome == AI_STORED)
-		counters->stored++;
-	else if (outcome == AI_FULL)
-		counters->lost_full++;
-	else
-		counters->lost_collision++;
+	ai_note_outcome(counters, outcome);
 	return ai_chain;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The count table: for each (event, CPU) two halves, of which the program fills one while user space empties the other.
+ * The table of `count` and `by`: for each (event, CPU) two halves, of which the program fills one while user space empties the other.
  *
  * A half is an index of 32-bit words (open addressing, a 16-bit tag and the entry's number plus one), a dense array of
  * entries, and an arena of stacks. A new stack is read straight behind the arena's end; when it turns out to be known,
@@ -34,15 +34,16 @@ struct ai_entry {
 	__u64 ip;
 	__u64 first_time; /* of its first sample, ns on the event's clock */
 	__u64 count;
-	__u64 period; /* sum */
+	__u64 value; /* of `count`, the sum of the periods */
 	__u64 exec_id; /* of the task: an exec ends an entry */
+	__u64 cgroup;
 	__u64 comm[2];
 	__u32 pid;
 	__u32 tid;
 	__u32 stack; /* where the chain begins in the arena, in words */
 	__u32 nr;    /* words of the chain, with context markers */
 	__u32 position; /* in the index */
-	__u32 reserved;
+	__u32 bucket;
 };
 
 #define AI_ARRAY(name, type_of_value)                                                                                  \
@@ -144,6 +145,118 @@ static __always_inline void ai_leave(struct ai_table *table)
 		barrier();
 		*(volatile __u64 *)&table->seq = table->seq + 1;
 	}
+}
+
+/* The table of the event whose sample is in flight, on this CPU, and its number; null where there is none. */
+static __always_inline struct ai_table *ai_table_of(const struct ai_cpu *cell, __u32 *key)
+{
+	*key = cell->event * ai_nr_tables + cell->table - 1;
+	return cell->table ? bpf_map_lookup_elem(&ai_tables, key) : 0;
+}
+
+static __always_inline void ai_note_outcome(struct ai_counters *counters, enum ai_outcome outcome)
+{
+	if (outcome == AI_STORED)
+		counters->stored++;
+	else if (outcome == AI_FULL)
+		counters->lost_full++;
+	else
+		counters->lost_collision++;
+}
+
+/* The half of a table that is being filled. */
+struct ai_half {
+	__u32 *index;
+	struct ai_entry *entries;
+	__u64 *arena;
+	struct ai_used *used;
+};
+
+/* False where there is no such table. */
+static __always_inline bool ai_open_half(struct ai_table *table, __u32 key, struct ai_half *half)
+{
+	__u32 active = *(volatile __u64 *)&table->active & 1;
+
+	half->used = active ? &table->used[1] : &table->used[0];
+	key = key * 2 + active;
+	half->index = bpf_map_lookup_elem(&ai_index, &key);
+	half->entries = bpf_map_lookup_elem(&ai_entries, &key);
+	half->arena = bpf_map_lookup_elem(&ai_arena, &key);
+	return half->index && half->entries && half->arena;
+}
+
+static __always_inline struct ai_entry *ai_entry_at(struct ai_half *half, __u32 number)
+{
+	barrier_var(number);
+	return number < ai_nr_entries ? &half->entries[number] : 0;
+}
+
+static __always_inline bool ai_same(struct ai_half *half, const struct ai_entry *entry, const struct ai_entry *want,
+				    const struct ai_chain *chain)
+{
+	const struct ai_chain *other;
+
+	if (entry->nr != want->nr || entry->ip != want->ip || entry->pid != want->pid || entry->tid != want->tid ||
+	    entry->exec_id != want->exec_id || entry->comm[0] != want->comm[0] || entry->comm[1] != want->comm[1] ||
+	    entry->cgroup != want->cgroup || entry->bucket != want->bucket)
+		return false;
+	other = ai_arena_at(half->arena, entry->stack);
+	return other && !ai_differ(other, chain, want->nr);
+}
+
+/*
+ * Finds the entry of `want`, whose chain stands at `at`, the arena's end, or makes it. Linear probing stops at a free
+ * place or at an equal 64-bit hash, so that the chain is compared once at most. The values of an entry are added up, or
+ * the `largest` is kept.
+ */
+static __always_inline enum ai_outcome ai_put(struct ai_half *half, struct ai_entry *want,
+					      const struct ai_chain *chain, __u64 at, bool largest)
+{
+	__u32 tag = want->hash >> 48, position = 0, number;
+	struct ai_entry *entry = 0;
+	bool place = false;
+
+	for (__u32 i = 0; i < AI_PROBES; i++) {
+		__u32 word;
+
+		position = ((__u32)want->hash + i) & ai_index_mask;
+		word = half->index[position];
+		if (!word) {
+			place = true;
+			break;
+		}
+		if (word >> 16 != tag)
+			continue;
+		entry = ai_entry_at(half, (word & 0xffff) - 1);
+		if (entry && entry->hash == want->hash)
+			break;
+		entry = 0;
+	}
+
+	if (entry) {
+		if (!ai_same(half, entry, want, chain))
+			return AI_COLLISION;
+		entry->count++;
+		if (!largest)
+			entry->value += want->value;
+		else if (want->value > entry->value)
+			entry->value = want->value;
+		return AI_STORED;
+	}
+
+	number = half->used->entries;
+	entry = ai_entry_at(half, number);
+	if (!place || !entry || at + want->nr > ai_arena_words)
+		return AI_FULL;
+	want->stack = at;
+	want->position = position;
+	*entry = *want;
+	barrier_var(position);
+	half->index[position & ai_index_mask] = tag << 16 | (number + 1);
+	half->used->entries = number + 1;
+	/* A chain of odd length is followed by a zero word. */
+	half->used->words = (at + want->nr + 1) & ~1ULL;
+	return AI_STORED;
 }
 
 #endif

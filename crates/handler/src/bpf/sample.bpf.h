@@ -121,4 +121,18 @@ static __always_inline void ai_read_plain(struct bpf_perf_event_data *ctx, struc
 	sample->nr = nr;
 }
 
+static __always_inline struct ai_cpu *ai_this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&ai_cpus, &cpu);
+}
+
+static __always_inline struct ai_counters *ai_these_counters(const struct ai_cpu *cell)
+{
+	__u32 key = cell->event * ai_nr_cpus + bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&ai_counters, &key);
+}
+
 #endif

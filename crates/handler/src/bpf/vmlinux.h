@@ -42,8 +42,11 @@ enum perf_event_sample_format {
 	PERF_SAMPLE_IP = 1 << 0,
 	PERF_SAMPLE_TID = 1 << 1,
 	PERF_SAMPLE_TIME = 1 << 2,
+	PERF_SAMPLE_ADDR = 1 << 3,
 	PERF_SAMPLE_CALLCHAIN = 1 << 5,
 	PERF_SAMPLE_PERIOD = 1 << 8,
+	PERF_SAMPLE_WEIGHT = 1 << 14,
+	PERF_SAMPLE_WEIGHT_STRUCT = 1 << 24,
 };
 
 #define PERF_CONTEXT_KERNEL ((__u64)-128)
@@ -60,6 +63,7 @@ struct pt_regs {
 };
 typedef struct pt_regs bpf_user_pt_regs_t;
 #define AI_REGS_IP(regs) ((regs)->ip)
+#define AI_REGS_USER(regs) (((regs)->cs & 3) == 3)
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
 	__u64 regs[31];
@@ -67,6 +71,7 @@ struct user_pt_regs {
 };
 typedef struct user_pt_regs bpf_user_pt_regs_t;
 #define AI_REGS_IP(regs) ((regs)->pc)
+#define AI_REGS_USER(regs) (((regs)->pstate & 0xf) == 0)
 #else
 #error "no register layout for this architecture"
 #endif
@@ -86,9 +91,15 @@ struct perf_callchain_entry {
 	__u64 ip[];
 };
 
+union perf_sample_weight {
+	__u64 full;
+};
+
 struct perf_sample_data {
 	__u64 sample_flags;
 	__u64 period;
+	__u64 addr;
+	union perf_sample_weight weight;
 	struct {
 		__u32 pid;
 		__u32 tid;
@@ -103,6 +114,7 @@ struct bpf_perf_event_data_kern {
 };
 
 struct task_struct {
+	unsigned int flags;
 	__u64 self_exec_id;
 	char comm[16];
 };

@@ -357,12 +357,21 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn new(pages: usize) -> Pages {
+        Pages::mapped(0, pages, 0)
+    }
+
+    /// At an address where nothing is mapped.
+    pub(crate) fn at(address: usize, pages: usize) -> Pages {
+        Pages::mapped(address, pages, libc::MAP_FIXED_NOREPLACE)
+    }
+
+    fn mapped(address: usize, pages: usize, fixed: i32) -> Pages {
         let bytes = pages * 4096;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+        // SAFETY: a new anonymous mapping, at an address of the kernel's choice or where nothing was mapped.
+        let at = unsafe { libc::mmap(address as *mut libc::c_void, bytes, prot, flags, -1, 0) };
+        assert!(at != libc::MAP_FAILED && (address == 0 || at as usize == address));
         // SAFETY: the range was just mapped.
         assert_eq!(unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) }, 0);
         Pages { at: at.cast(), bytes }

@@ -58,9 +58,19 @@ impl Resolver {
             hostname: reader.features().hostname.clone(),
             ..Default::default()
         };
+        let symbols = reader.private().map(|private| private.kernel_symbols.clone()).unwrap_or_default();
+        Resolver::with(features, symbols, options)
+    }
+
+    /// A resolver for places of a machine that `features` tells of, with the kernel symbols that somebody carried here.
+    pub(crate) fn with(
+        features: afterimage_perf_data::Features,
+        recorded_symbols: Vec<u8>,
+        options: ResolveOptions,
+    ) -> Resolver {
         Resolver {
             kallsyms: options.kallsyms,
-            recorded_symbols: reader.private().map(|private| private.kernel_symbols.clone()).unwrap_or_default(),
+            recorded_symbols,
             kernel: None,
             kernel_build_id: None,
             features: Box::new(features),

@@ -42,6 +42,7 @@ pub(crate) fn plan(path: &Path, command: Vec<String>, ways: Option<Vec<Way>>) ->
         delay: None,
         handler: None,
         chain: false,
+        by: None,
         text: Some(TextOptions { ways, ..TextOptions::default() }),
         command_line: Vec::new(),
     }

@@ -1,0 +1,93 @@
+//! Paths of cgroups by their number, which is the inode of their folder in the unified hierarchy.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Folders that are looked at in one walk.
+const MOST: usize = 1 << 16;
+
+/// What is known of cgroups. One that is gone keeps the path that it had.
+pub(crate) struct Cgroups {
+    /// Where the hierarchy is mounted.
+    root: Option<PathBuf>,
+    paths: HashMap<u64, String>,
+}
+
+impl Cgroups {
+    pub(crate) fn new() -> Cgroups {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        Cgroups { root: mount_point(&mounts), paths: HashMap::new() }
+    }
+
+    /// Looks for the paths of those that are not known. Best done soon: a cgroup goes with its last task.
+    pub(crate) fn learn(&mut self, ids: impl IntoIterator<Item = u64>) {
+        let unknown = ids.into_iter().any(|id| !self.paths.contains_key(&id));
+        if let (true, Some(root)) = (unknown, &self.root) {
+            walk(root, &mut self.paths);
+        }
+    }
+
+    /// Its path below the mount, `/` for the root.
+    pub(crate) fn path(&self, id: u64) -> Option<&str> {
+        self.paths.get(&id).map(String::as_str)
+    }
+}
+
+/// The mount of the unified hierarchy that shows most of it. Fields of a line: id, parent, device, root, mount point, options, then ` - `
+/// and the type.
+fn mount_point(mountinfo: &str) -> Option<PathBuf> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        kind.starts_with("cgroup2 ").then_some((root.len(), PathBuf::from(point)))
+    });
+    mounts.min_by_key(|(root, _)| *root).map(|(_, point)| point)
+}
+
+fn walk(root: &Path, paths: &mut HashMap<u64, String>) {
+    let mut left = vec![root.to_path_buf()];
+    let mut seen = 0;
+    while let Some(folder) = left.pop() {
+        seen += 1;
+        let Ok(meta) = fs::symlink_metadata(&folder) else { continue };
+        let path = folder.strip_prefix(root).unwrap_or(&folder);
+        paths.insert(meta.ino(), format!("/{}", path.display()));
+        if seen + left.len() > MOST {
+            continue;
+        }
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        left.extend(below.map(|entry| entry.path()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unified_hierarchy_is_found() {
+        let hybrid = "30 25 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro\n\
+                      31 30 0:27 /pod/x /mnt/part rw - cgroup2 cgroup2 rw,nsdelegate\n\
+                      32 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n\
+                      33 30 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
+        assert_eq!(mount_point(hybrid), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mount_point("garbage\n1 2 3 - cgroup2 \n"), None);
+    }
+
+    #[test]
+    fn folders_are_found_by_their_inode() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        fs::write(root.path().join("a/cgroup.procs"), "").unwrap();
+        let mut cgroups = Cgroups { root: Some(root.path().to_owned()), paths: HashMap::new() };
+        let inode = |path: &str| fs::metadata(root.path().join(path)).unwrap().ino();
+        cgroups.learn([inode("a/b")]);
+        assert_eq!(cgroups.path(inode("a/b")), Some("/a/b"));
+        assert_eq!(cgroups.path(inode("")), Some("/"));
+        assert_eq!(cgroups.path(inode("a/cgroup.procs")), None);
+    }
+}

@@ -1,0 +1,10 @@
+//! Acceptance of `record --by`: what is counted in the kernel, against known programs and against recordings.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod exact;
+mod forms;
+mod helper;
+mod refused;
+mod shares;
