@@ -13,6 +13,7 @@ mod bytes;
 #[cfg(feature = "capture")]
 pub mod capture;
 mod change;
+mod chunk;
 mod desc;
 #[doc(hidden)]
 pub mod fuzzing;

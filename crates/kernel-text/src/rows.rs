@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_row_is_as_small_as_promised() {
-        assert_eq!(size_of::<Slot>(), 96);
+        assert!(size_of::<Slot>() <= 96);
     }
 
     #[test]

@@ -1,157 +1,20 @@
 //! All start addresses in order, made for one question: what is the closest start at or below an address that was
 //! alive at a time?
 //!
-//! Starts stand in chunks of up to 32, a list of chunks by their first address above them: two searches by halves
+//! Starts stand in chunks of up to 32, a list of chunks by their first address above them: two searches
 //! find the closest start. Where nothing was alive there, the walk goes on downwards. It ends as soon as nothing further
 //! down ever reached the address, and passes over whole chunks in which nothing was alive at the time.
 
-use std::sync::OnceLock;
-
+use crate::chunk::{Chunk, Chunks, FULL};
 use crate::lives::{Life, Lives};
 use crate::rows::NEVER;
-
-/// Starts in a chunk before it is split.
-const FULL: usize = 32;
-
-/// Neighbouring starts. What every look-up reads stands together: a look-up touches few lines of the cache.
-#[derive(Clone, Debug)]
-#[repr(C)]
-struct Chunk {
-    /// In order; behind the first `len` the highest address.
-    keys: [u64; FULL],
-    lives: [Lives; FULL],
-    len: usize,
-    /// The first address behind all that ever was in the chunk or one before it.
-    reach: u64,
-    /// The first address behind all that ever was in the chunk.
-    end: u64,
-    /// Time of the newest beginning or end.
-    newest: u64,
-    /// Starts with a life that goes on.
-    open: u32,
-    /// When something was alive, as intervals in order, with gaps between them. Made when it is first asked for.
-    busy: OnceLock<Box<[(u64, u64)]>>,
-}
-
-/// In the places of a chunk that no start has yet.
-const NOTHING: Lives = Lives::One(Life::NOTHING);
-
-impl Chunk {
-    fn new() -> Box<Chunk> {
-        Box::new(Chunk {
-            keys: [u64::MAX; FULL],
-            lives: [NOTHING; FULL],
-            len: 0,
-            reach: 0,
-            end: 0,
-            newest: 0,
-            open: 0,
-            busy: OnceLock::new(),
-        })
-    }
-
-    fn keys(&self) -> &[u64] {
-        self.keys.get(..self.len).unwrap_or_default()
-    }
-
-    fn lives(&self) -> &[Lives] {
-        self.lives.get(..self.len).unwrap_or_default()
-    }
-
-    fn starts(&self) -> impl DoubleEndedIterator<Item = (u64, &Lives)> + ExactSizeIterator {
-        self.keys().iter().copied().zip(self.lives())
-    }
-
-    /// Puts a start in, which the chunk has room for.
-    fn put(&mut self, at: usize, key: u64, lives: Lives) {
-        let len = (self.len + 1).min(FULL);
-        if let (Some(keys), Some(all)) = (self.keys.get_mut(at..len), self.lives.get_mut(at..len)) {
-            keys.rotate_right(1);
-            all.rotate_right(1);
-            if let (Some(to), Some(place)) = (keys.first_mut(), all.first_mut()) {
-                (*to, *place) = (key, lives);
-                self.len = len;
-            }
-        }
-    }
-
-    /// Takes a start out.
-    fn take(&mut self, at: usize) -> Option<(u64, Lives)> {
-        let (keys, all) = (self.keys.get_mut(at..self.len)?, self.lives.get_mut(at..self.len)?);
-        let taken = (*keys.first()?, std::mem::replace(all.first_mut()?, NOTHING));
-        keys.rotate_left(1);
-        all.rotate_left(1);
-        *keys.last_mut()? = u64::MAX;
-        self.len -= 1;
-        Some(taken)
-    }
-
-    /// Moves the starts from a place on to the end of another chunk.
-    fn hand_over(&mut self, from: usize, to: &mut Chunk) {
-        while self.len > from && to.len < FULL {
-            let Some((key, lives)) = self.take(from) else { return };
-            to.put(to.len, key, lives);
-        }
-    }
-
-    fn note(&mut self, key: u64, life: &Life) {
-        self.end = self.end.max(key.saturating_add(u64::from(life.len)));
-        let last = if life.gone == NEVER { life.born } else { life.gone };
-        self.newest = self.newest.max(last);
-    }
-
-    /// What `end`, `open` and `newest` are.
-    fn count(&mut self) {
-        self.busy.take();
-        let (mut end, mut newest, mut open) = (0, 0, 0);
-        for (key, lives) in self.starts() {
-            open += u32::from(lives.is_open());
-            for life in lives.as_slice() {
-                end = end.max(key.saturating_add(u64::from(life.len)));
-                newest = newest.max(if life.gone == NEVER { life.born } else { life.gone });
-            }
-        }
-        (self.end, self.newest, self.open) = (end, newest, open);
-    }
-
-    /// Whether anything may have been alive then.
-    fn is_busy(&self, time: u64) -> bool {
-        if time >= self.newest {
-            return self.open > 0;
-        }
-        let busy = self.busy.get_or_init(|| intervals(self.lives().iter().flat_map(|lives| lives.as_slice())));
-        let before = busy.partition_point(|(born, _)| *born <= time);
-        before.checked_sub(1).and_then(|at| busy.get(at)).is_some_and(|(_, gone)| time < *gone)
-    }
-
-    /// The last of the first `below` starts that was alive.
-    #[inline]
-    fn last_alive(&self, below: usize, time: u64) -> Option<(u64, Life)> {
-        self.starts().take(below).rev().find_map(|(key, lives)| Some((key, *lives.at(time)?)))
-    }
-}
-
-fn intervals<'a>(lives: impl Iterator<Item = &'a Life>) -> Box<[(u64, u64)]> {
-    let mut all: Vec<(u64, u64)> =
-        lives.filter(|life| life.born < life.gone).map(|life| (life.born, life.gone)).collect();
-    all.sort_unstable();
-    let mut joined: Vec<(u64, u64)> = Vec::new();
-    for (born, gone) in all {
-        match joined.last_mut() {
-            Some((_, end)) if born <= *end => *end = (*end).max(gone),
-            _ => joined.push((born, gone)),
-        }
-    }
-    joined.into()
-}
 
 /// The lives at all start addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Starts {
     /// The first start of each chunk.
     firsts: Vec<u64>,
-    #[expect(clippy::vec_box, reason = "a new chunk in the middle moves pointers, not chunks")]
-    chunks: Vec<Box<Chunk>>,
+    chunks: Chunks,
 }
 
 impl Starts {
@@ -165,7 +28,7 @@ impl Starts {
     pub(crate) fn closest(&self, addr: u64, time: u64) -> Option<(u64, Life)> {
         let mut at = self.firsts.partition_point(|first| *first <= addr).checked_sub(1)?;
         let chunk = self.chunks.get(at)?;
-        let below = chunk.keys.partition_point(|key| *key <= addr).checked_sub(1)?;
+        let below = chunk.up_to(addr).checked_sub(1)?;
         // Nearly always.
         if let Some(life) = chunk.lives.get(below)?.at(time) {
             return Some((*chunk.keys.get(below)?, *life));
@@ -194,7 +57,8 @@ impl Starts {
     /// The closest start above `addr` and below `end` that was alive.
     pub(crate) fn next_alive(&self, addr: u64, end: u64, time: u64) -> Option<u64> {
         let first = self.chunk_of(addr);
-        for (at, chunk) in self.chunks.iter().enumerate().skip(first) {
+        for at in first..self.chunks.len() {
+            let chunk = self.chunks.get(at)?;
             if at > first && self.firsts.get(at).is_none_or(|first| *first >= end) {
                 return None;
             }
@@ -220,12 +84,9 @@ impl Starts {
         let Ok(start) = chunk.keys().binary_search(&addr) else { return };
         let Some(lives) = chunk.lives.get_mut(start) else { return };
         let was_open = lives.is_open();
-        let Some(life) = lives.as_mut().get_mut(place) else { return };
-        change(life);
-        let life = *life;
+        let Some(life) = lives.alter(place, change) else { return };
         chunk.open = chunk.open + u32::from(lives.is_open()) - u32::from(was_open);
         chunk.note(addr, &life);
-        chunk.busy.take();
         self.reach_from(at);
     }
 
@@ -233,7 +94,7 @@ impl Starts {
     pub(crate) fn insert(&mut self, addr: u64, life: Life, place: usize) {
         if self.chunks.is_empty() {
             self.firsts.push(addr);
-            self.chunks.push(Chunk::new());
+            self.chunks.insert(0, Chunk::new());
         }
         let at = self.chunk_of(addr);
         let full = self.chunks.get(at).is_some_and(|chunk| chunk.len == FULL);
@@ -259,7 +120,6 @@ impl Starts {
             }
         }
         chunk.note(addr, &life);
-        chunk.busy.take();
         self.reach_from(at);
     }
 
@@ -286,7 +146,8 @@ impl Starts {
     /// Brings `reach` up to date from a chunk on.
     fn reach_from(&mut self, at: usize) {
         let mut reach = at.checked_sub(1).and_then(|before| self.chunks.get(before)).map_or(0, |chunk| chunk.reach);
-        for (i, chunk) in self.chunks.iter_mut().enumerate().skip(at) {
+        for i in at..self.chunks.len() {
+            let Some(chunk) = self.chunks.get_mut(i) else { return };
             reach = reach.max(chunk.end);
             if chunk.reach == reach && i > at {
                 return;
@@ -321,7 +182,7 @@ impl Starts {
         if this + next > FULL / 2 {
             return;
         }
-        let mut next = self.chunks.remove(at + 1);
+        let Some(mut next) = self.chunks.remove(at + 1) else { return };
         self.firsts.remove(at + 1);
         if let Some(chunk) = self.chunks.get_mut(at) {
             next.hand_over(0, chunk);
@@ -359,30 +220,11 @@ impl Starts {
 
     /// The first address of all, and the first one behind all that ever was.
     pub(crate) fn bounds(&self) -> Option<(u64, u64)> {
-        self.firsts.first().copied().zip(self.chunks.last().map(|chunk| chunk.reach))
+        self.firsts.first().copied().zip(self.chunks.iter().next_back().map(|chunk| chunk.reach))
     }
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let of = |chunk: &Chunk| {
-            let many = chunk.lives().iter().filter_map(|lives| match lives {
-                Lives::Many(lives) => Some(size_of::<Vec<Life>>() + lives.capacity() * size_of::<Life>()),
-                Lives::One(_) => None,
-            });
-            let busy = chunk.busy.get().map_or(0, |busy| size_of_val(&**busy));
-            size_of::<Chunk>() + busy + many.sum::<usize>()
-        };
-        let words = (self.firsts.capacity() + self.chunks.capacity()) * 8;
-        words + self.chunks.iter().map(|chunk| of(chunk)).sum::<usize>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_start_is_as_small_as_promised() {
-        assert_eq!((size_of::<Life>(), size_of::<Lives>()), (24, 24));
+        self.firsts.capacity() * size_of::<u64>() + self.chunks.heap_bytes()
     }
 }

@@ -235,6 +235,55 @@ fn told(steps: &[Step]) -> Timeline {
     t
 }
 
+/// For each start: texts that come and go there again and again.
+fn many_at_a_start() -> impl Strategy<Value = Vec<Step>> {
+    let start = prop::collection::vec((1u64..3, 1u64..4), 1..80);
+    prop::collection::vec(start, 1..4).prop_map(|starts| {
+        let mut steps = Vec::new();
+        for (slot, texts) in (0..).zip(starts) {
+            let mut time = 1 + slot;
+            for (i, (pause, life)) in texts.into_iter().enumerate() {
+                let name = format!("bpf_prog_{slot}_{i}");
+                let [born, gone] = [time + pause, time + pause + life];
+                let step = |time, unregister| Step {
+                    time,
+                    start: 0x1000 + slot * 64,
+                    len: 64 + (i as u32 % 3) * 48,
+                    name: name.clone(),
+                    unregister,
+                };
+                steps.extend([step(born, false), step(gone, true)]);
+                time = gone;
+            }
+        }
+        steps
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Told in any order, and again once a part of them was retired.
+    #[test]
+    fn a_start_that_is_used_again_many_times_has_each_text_at_its_time(
+        (steps, mixed) in many_at_a_start().prop_flat_map(|steps| (Just(steps.clone()), Just(steps).prop_shuffle())),
+        kept in 0u64..400,
+    ) {
+        let mut t = told(&mixed);
+        let end = steps.iter().map(|step| step.time).max().unwrap_or(0) + 2;
+        let places = [0x1000, 0x103f, 0x1040, 0x1090, 0x10ff];
+        let all = |t: &Timeline, from| -> Vec<_> {
+            (from..end).flat_map(|time| places.map(|addr| name_at(t, addr, time))).collect()
+        };
+        let slow: Vec<_> =
+            (0..end).flat_map(|time| places.map(|addr| slow_lookup(&steps, addr, time))).collect();
+        prop_assert_eq!(all(&t, 0), &slow[..]);
+        let kept = kept.min(end);
+        t.retire(kept);
+        prop_assert_eq!(all(&t, kept), &slow[kept as usize * places.len()..]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 

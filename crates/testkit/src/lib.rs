@@ -48,6 +48,8 @@ pub enum Need {
     Objdump,
     /// The debugger `gdb`.
     Gdb,
+    /// Headers and library of Intel's trace decoder, libipt.
+    Libipt,
     /// `setpriv` to drop privileges.
     Setpriv,
     /// A mounted or mountable tracefs.
@@ -102,6 +104,10 @@ impl Need {
             Need::Bpftool => no_command("bpftool"),
             Need::Objdump => no_command("objdump"),
             Need::Gdb => no_command("gdb"),
+            Need::Libipt => {
+                let header = ["/usr/include", "/usr/local/include"].map(|dir| Path::new(dir).join("intel-pt.h"));
+                (!header.iter().any(|header| header.exists())).then(|| "needs libipt's headers (libipt-dev)".into())
+            }
             Need::Setpriv => no_command("setpriv"),
             Need::Tracefs => tracefs().is_none().then(|| "needs a tracefs".into()),
             Need::Corpus => corpus().is_none().then(|| "needs AFTERIMAGE_CORPUS".into()),
