@@ -235,7 +235,8 @@ fn told(steps: &[Step]) -> Timeline {
     t
 }
 
-/// For each start: texts that come and go there again and again.
+/// For each start: texts that come and go there again and again, with a pause: of two changes at one time nobody can tell
+/// which came first.
 fn many_at_a_start() -> impl Strategy<Value = Vec<Step>> {
     let start = prop::collection::vec((1u64..3, 1u64..4), 1..80);
     prop::collection::vec(start, 1..4).prop_map(|starts| {
