@@ -28,6 +28,10 @@ pub(crate) fn values(out: &mut Vec<u8>, types: &SaidTypes<'_>, said: &[Said<'_>]
         out.push(b'\n');
         out.extend_from_slice(WORDS.as_bytes());
         pad(out, b' ', 1);
+        if types.handlers() > 1 {
+            let name = types.handler(one.handler).map_or_else(|| format!("handler {}", one.handler), str::to_owned);
+            out.extend_from_slice(format!("{}: ", clean(&name)).as_bytes());
+        }
         if let Some(name) = types.type_name(one) {
             out.extend_from_slice(clean(&name).as_bytes());
             out.push(b' ');

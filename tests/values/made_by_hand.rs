@@ -302,6 +302,36 @@ fn hex(word: u32) -> String {
     word.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Two handlers one after the other: the same number of a type is another type, and values say whose they are.
+#[test]
+fn after_a_swap_each_value_is_read_by_its_own_types() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    let mut hits = Hits::at(&path);
+    let mut b = Builder::new(false);
+    let int = b.int("int", 4, SIGNED);
+    b.structure("other", 4, &[("n", int, 0, 0)]);
+    let first = hits.sample(false);
+    hits.value(first, 2, &5_i32.to_le_bytes());
+    let second = AiHdr { handler: 17, generation: 3, ..hits.sample(false) };
+    hits.value(second, 2, &5_i32.to_le_bytes());
+    hits.label(second, "depth", 1, &7_i32.to_le_bytes());
+    let mut private = hits.private();
+    private.handlers.push(HandlerDesc { name: "next".into(), id: 17, generation: 3, ..private.handlers[0].clone() });
+    private.handler_types.push(HandlerTypes { handler: 17, btf: b.finish() });
+    hits.made.finish(Some(&private));
+    let script = text(&["script", "-i", word(&path), "-F", "event,label,value"]);
+    let expected = "     cpu-clock: \n       BPF value: mine: int 5\n     cpu-clock: depth=7 \n       BPF value: next: struct other {n=5}\n";
+    assert_eq!(script, expected);
+    let json = text(&["report", "-i", word(&path), "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let values = serde_json::json!([
+        {"type": "int", "handler": "mine", "records": 1, "unreadable": 0},
+        {"type": "struct other", "handler": "next", "records": 1, "unreadable": 0}
+    ]);
+    assert_eq!(json["events"][0]["values"], values);
+}
+
 /// A recorder that was killed leaves types and tally in the journal.
 #[test]
 fn a_killed_recording_has_its_types_in_the_journal() {

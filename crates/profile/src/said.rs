@@ -71,6 +71,11 @@ impl<'f> SaidTypes<'f> {
         self.names.get(&id).copied()
     }
 
+    /// How many handlers there are whose types are known.
+    pub fn handlers(&self) -> usize {
+        self.of.len()
+    }
+
     fn types(&self, handler: u16) -> Result<&Types<'f>, Unreadable> {
         match self.of.get(&handler) {
             Some(Ok(types)) => Ok(types),

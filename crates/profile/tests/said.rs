@@ -8,7 +8,7 @@ mod types;
 
 use afterimage_perf_data::record::{Record, Sample, cpumode};
 use afterimage_perf_data::{
-    AiHdr, EventDesc, EventTally, Features, FileReader, HandlerDesc, HandlerTypes, LabelPayload, Private,
+    AiHdr, EmitPayload, EventDesc, EventTally, Features, FileReader, HandlerDesc, HandlerTypes, LabelPayload, Private,
     RecordingTally, Tally, ValuePayload,
 };
 use afterimage_profile::{
@@ -87,6 +87,11 @@ impl Made {
 
     /// `chained`: how many samples the tally says went to the sampling ring.
     fn finish(self, chained: u64) -> Vec<u8> {
+        self.finish_after(chained, &[])
+    }
+
+    /// After handlers that ran before.
+    fn finish_after(self, chained: u64, before: &[HandlerDesc]) -> Vec<u8> {
         let handler = HandlerDesc {
             name: "mine".into(),
             chain: true,
@@ -102,7 +107,7 @@ impl Made {
                 events: vec![EventTally::new("cpu-clock", vec![(1, tally)])],
                 complete: true,
             }),
-            handlers: vec![handler],
+            handlers: [before, &[handler]].concat(),
             handler_types: vec![HandlerTypes { handler: 16, btf: handler_types() }],
             ..Private::default()
         };
@@ -231,6 +236,19 @@ fn what_cannot_be_read_has_a_reason() {
         "0@22 0x1000 <the record is damaged>",
     ];
     assert_eq!(told(&made.finish(0)), expected);
+}
+
+/// `emit` wrote for samples that it took; then a handler from an object chained, and wrote beside the samples.
+#[test]
+fn built_in_and_own_handlers_one_after_the_other() {
+    let mut made = Made::new();
+    let mut payload = Vec::new();
+    let emit = AiHdr { handler: 1, ..hdr(AiHdr::EMIT, 10, 0x1000, 1) };
+    EmitPayload { hdr: emit, pid: 5, tid: 5, period: 9, ..EmitPayload::default() }.encode(&mut payload);
+    made.raw(11, &payload).sample(20, 0x2000).value(21, hdr(AiHdr::VALUE, 20, 0x2000, 2), 3);
+    let emit = HandlerDesc { name: "emit".into(), id: 1, output_event: Some(1), ..HandlerDesc::default() };
+    let bytes = made.finish_after(1, &[emit]);
+    assert_eq!(told(&bytes), ["0@10 0x1000", "0@20 0x2000 3", "1@20 0x2000 3"]);
 }
 
 fn rows(bytes: &[u8], sort: &[SortKey], labels: &[&str]) -> Vec<String> {

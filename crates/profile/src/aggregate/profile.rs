@@ -174,9 +174,10 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
     let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
     // The output of a handler that took the place of the samples counts as the event itself.
     let stands_apart = |index: usize| {
-        let handler = handlers.iter().find(|h| h.output_event == Some(index) && h.event != index)?;
+        let mut writers = handlers.iter().filter(|h| h.output_event == Some(index) && h.event != index).peekable();
+        writers.peek()?;
         // So does that of one from an object where all that it wrote stands with the samples.
-        reader.private().map(|private| handler.is_built_in() && stands_apart(private, handler))
+        reader.private().map(|private| writers.any(|h| h.is_built_in() && stands_apart(private, h)))
     };
     let shown = |index: usize, desc: &EventDesc, sums: &EventSums| {
         let dummy = (desc.attr.kind, desc.attr.config) == DUMMY || desc.attr.period_or_freq == 0;

@@ -291,7 +291,7 @@ impl<'f> Run<'f> {
             ..outer
         };
         let misc = if hdr.ip >> 63 == 1 { cpumode::KERNEL } else { cpumode::USER };
-        let target = self.targets.of(event).event;
+        let target = self.targets.of(event).said;
         self.deliver(raw, event, target, fields, Rest { count: 1, misc, cgroup: None, emitted: true, said }, sink);
     }
 

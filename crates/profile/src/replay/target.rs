@@ -9,10 +9,19 @@ const BPF_OUTPUT: (u32, u64) = (1, 10);
 /// What becomes of an event's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The event that they stand for.
+    /// The event that they stand for; of payloads, those of built-in handlers.
     pub(crate) event: usize,
+    /// The event that those stand for which a handler from an object wrote.
+    pub(crate) said: usize,
     /// Whether their raw data are a handler's payload.
     pub(crate) payload: bool,
+}
+
+impl Target {
+    /// Of an event that stands for itself.
+    fn own(event: usize) -> Target {
+        Target { event, said: event, payload: false }
+    }
 }
 
 /// Whether what a handler writes is a second event beside the samples of its own. A handler from an object decides anew at
@@ -48,7 +57,8 @@ struct Counts<'p> {
 
 impl<'p> Targets<'p> {
     pub(crate) fn new(events: &[EventDesc], private: Option<&'p Private>) -> Targets<'p> {
-        let mut targets: Vec<Target> = (0..events.len()).map(|event| Target { event, payload: false }).collect();
+        let mut targets: Vec<Target> = (0..events.len()).map(Target::own).collect();
+        let mut from_objects = vec![None; events.len()];
         let (mut said_of, mut said) = (vec![None; events.len()], vec![false; events.len()]);
         let known = |event: usize| event < events.len();
         for handler in private.map_or(&[][..], |p| &p.handlers) {
@@ -59,14 +69,27 @@ impl<'p> Targets<'p> {
             // Beside the samples themselves a handler's output is a second event, never added to the first.
             let apart = private.is_some_and(|private| stands_apart(private, handler));
             let event = if apart { output } else { handler.event };
-            if let Some(target) = targets.get_mut(output) {
-                *target = Target { event, payload };
+            let (Some(target), Some(from_object)) = (targets.get_mut(output), from_objects.get_mut(output)) else {
+                continue;
+            };
+            target.payload = payload;
+            if handler.is_built_in() {
+                target.event = event;
+            } else {
+                *from_object = Some(event);
             }
             if let (true, Some(of), Some(said)) =
                 (payload && !handler.is_built_in(), said_of.get_mut(output), said.get_mut(handler.event))
             {
                 *of = Some(handler.event);
                 *said = true;
+            }
+        }
+        // Where all handlers were of one sort, all that there is stands where theirs does.
+        for (output, (target, from_object)) in targets.iter_mut().zip(&from_objects).enumerate() {
+            target.said = from_object.unwrap_or(target.event);
+            if let (Some(said), true) = (from_object, target.event == output) {
+                target.event = *said;
             }
         }
         let by_event: FxHashMap<usize, &[u64]> =
@@ -113,7 +136,7 @@ impl<'p> Targets<'p> {
 
     #[inline]
     pub(crate) fn of(&self, event: usize) -> Target {
-        self.targets.get(event).copied().unwrap_or(Target { event, payload: false })
+        self.targets.get(event).copied().unwrap_or(Target::own(event))
     }
 
     /// For how many overflows the sample of `event` at `offset` stands.
