@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Handler(HandlerArgs),
     /// Show what this kernel, these privileges and these settings allow
     Doctor(DoctorArgs),
+    /// Programs that run on samples: the header for your own
+    Handler(HandlerArgs),
     /// What is planned and not built
     #[command(hide = true, name = "top", aliases = ["diff", "serve", "stat"])]
     Later(LaterArgs),

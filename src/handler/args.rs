@@ -12,6 +12,8 @@ pub(crate) struct HandlerArgs {
 /// What to do with the handlers of recordings that run.
 #[derive(Subcommand, Debug)]
 pub(crate) enum What {
+    /// Print the header afterimage.bpf.h, which a handler of your own includes: one file that needs nothing beside it
+    Header,
     /// List the recordings that run, and the handler of each
     List(ListArgs),
     /// Put another handler in force while sampling goes on: no sample falls between

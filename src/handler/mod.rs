@@ -1,7 +1,8 @@
-//! `afterimage handler`: the handlers of recordings that run: list, swap, clear, stats.
+//! `afterimage handler`: the handlers of recordings that run: list, swap, clear, stats; and the header for your own.
 
 mod args;
 mod change;
+mod header;
 mod list;
 mod session;
 mod stats;
@@ -14,6 +15,7 @@ use crate::say::Say;
 /// Does what `handler` is asked for.
 pub(crate) fn run(args: &HandlerArgs, say: &Say) -> anyhow::Result<Exit> {
     match &args.what {
+        What::Header => header::run(),
         What::List(args) => list::run(args, say),
         What::Swap(args) => change::swap(args, say),
         What::Clear(args) => change::clear(args, say),

@@ -1,4 +1,4 @@
-//! Handlers to load: their C is in `tests/objects`, and those that users may learn from in `examples/handlers`. `clang`
+//! Handlers to load: their C is in `tests/objects`, and of those that users may learn from in `examples/handlers`. `clang`
 //! compiles them on first use, as a user would do it, beside the running binary, in a folder named after their content.
 
 use std::collections::hash_map::DefaultHasher;
@@ -17,6 +17,12 @@ const SOURCES: &[(&str, &str)] = &[
     ("bare.bpf.c", include_str!("../../../tests/objects/bare.bpf.c")),
     ("hits.bpf.c", include_str!("../../../tests/objects/hits.bpf.c")),
     ("refused.bpf.c", include_str!("../../../tests/objects/refused.bpf.c")),
+    ("cgroup_time.bpf.c", include_str!("../../../examples/handlers/cgroup_time.bpf.c")),
+    ("fault_map.bpf.c", include_str!("../../../examples/handlers/fault_map.bpf.c")),
+    ("writers.bpf.c", include_str!("../../../examples/handlers/writers.bpf.c")),
+    ("flight_recorder.bpf.c", include_str!("../../../examples/handlers/flight_recorder.bpf.c")),
+    ("slow_requests.bpf.c", include_str!("../../../examples/handlers/slow_requests.bpf.c")),
+    ("user_label.bpf.c", include_str!("../../../examples/handlers/user_label.bpf.c")),
 ];
 
 /// What README.md tells users to type, with warnings.
@@ -88,19 +94,19 @@ fn compile_in(dir: &Path) -> io::Result<()> {
     fs::write(dir.join(HEADER.0), HEADER.1)?;
     for (name, text) in SOURCES {
         fs::write(dir.join(name), text)?;
-        compile(dir, name)?;
+        compile(&dir.join(name), dir, &[])?;
     }
     Ok(())
 }
 
-/// Compiles one source of a folder to an object beside it.
+/// Compiles one of the sources to an object in `dir`, with more words for the compiler.
 ///
 /// # Errors
 /// What the compiler says.
-pub fn compile(dir: &Path, source: &str) -> io::Result<()> {
-    let output = Command::new("clang").current_dir(dir).args(FLAGS).arg(source).output()?;
+pub fn compile(source: &Path, dir: &Path, words: &[&str]) -> io::Result<()> {
+    let output = Command::new("clang").current_dir(dir).args(FLAGS).args(words).arg(source).output()?;
     if output.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(format!("{source}: {}", String::from_utf8_lossy(&output.stderr))))
+    Err(io::Error::other(format!("{}: {}", source.display(), String::from_utf8_lossy(&output.stderr))))
 }

@@ -17,6 +17,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("writes.c", include_str!("../../../tests/workload/writes.c")),
     ("busy.c", include_str!("../../../tests/workload/busy.c")),
     ("forest.c", include_str!("../../../tests/workload/forest.c")),
+    ("requests.c", include_str!("../../../tests/workload/requests.c")),
 ];
 
 /// Every function keeps a frame that a stack walk by frame pointers finds.
@@ -31,6 +32,7 @@ const BUILDS: &[&[&str]] = &[
     &["writes.c", "-o", "writes"],
     &["busy.c", "-o", "busy"],
     &["forest.c", "-o", "forest"],
+    &["requests.c", "-o", "requests"],
 ];
 
 /// Where the built programs are.
@@ -48,6 +50,8 @@ pub struct Paths {
     pub busy: PathBuf,
     /// `forest SECONDS PATHS`: many different deep stacks.
     pub forest: PathBuf,
+    /// `requests COUNT`: slow and fast requests, named in an array whose address it prints first.
+    pub requests: PathBuf,
 }
 
 /// Builds the programs, or finds them built. Needs `cc` ([`crate::Need::Cc`]).
@@ -63,6 +67,7 @@ pub fn build() -> Paths {
             writes: dir.join("writes"),
             busy: dir.join("busy"),
             forest: dir.join("forest"),
+            requests: dir.join("requests"),
         },
         Err(error) => panic!("the workload could not be built: {error}"),
     }
