@@ -51,12 +51,10 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Kernel code that came and went: list it, write it to a file, compare it; watch it come and go
     Text(TextArgs),
-    /// Show and change the handlers of recordings that run: list, swap, clear, stats
+    /// Show and change the handlers of recordings that run: list, swap, clear, stats; print the header for your own
     Handler(HandlerArgs),
     /// Show what this kernel, these privileges and these settings allow
     Doctor(DoctorArgs),
-    /// Programs that run on samples: the header for your own
-    Handler(HandlerArgs),
     /// What is planned and not built
     #[command(hide = true, name = "top", aliases = ["diff", "serve", "stat"])]
     Later(LaterArgs),
