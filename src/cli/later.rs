@@ -24,7 +24,6 @@ const RECORD: &[Later] = &[
     long("all-cgroups"),
     long("all-kernel"),
     long("all-user"),
-    long("audit"),
     long("aux-sample"),
     both("branch-any", 'b'),
     both("branch-filter", 'j'),

@@ -1,6 +1,6 @@
 //! The command line of `handler`.
 
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 
 /// `afterimage handler`
 #[derive(Args, Debug)]
@@ -50,9 +50,15 @@ pub(crate) struct ChangeArgs {
     after_help = "SESSION is the first column of `afterimage handler list`. It may be left out while one recording runs."
 )]
 pub(crate) struct SwapArgs {
-    /// The recording, and the handler: none, emit or count
+    /// The recording, and the handler: none, emit, count, or one of your own as FILE.o[:PROGRAM]
     #[arg(value_name = "[SESSION] NAME", required = true, num_args = 1..=2)]
     pub(crate) words: Vec<String>,
+    /// Set a constant of your own handler; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", action = ArgAction::Append)]
+    pub(crate) set: Vec<String>,
+    /// Take a map of the handler in force over into the new one, which has one like it; may be repeated
+    #[arg(long = "keep-map", value_name = "NAME", action = ArgAction::Append)]
+    pub(crate) keep_maps: Vec<String>,
     #[command(flatten)]
     pub(crate) change: ChangeArgs,
 }

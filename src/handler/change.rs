@@ -1,17 +1,21 @@
 //! `handler swap` and `handler clear`.
 
 use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use afterimage_handler::Builtin;
+use afterimage_recorder::Handler;
 use afterimage_recorder::control::{Changed, Client, ClientError, Reply, Request, Wanted};
 use anyhow::Context;
+use rustix::fs::{MemfdFlags, SealFlags};
 use serde::Serialize;
 
 use super::args::{ChangeArgs, ClearArgs, SwapArgs};
 use super::session::{connect, json, refused, split};
-use crate::exit::{Exit, Problem, not_yet};
+use crate::exit::{Exit, Problem};
+use crate::record::handler::{chosen, file_and_program};
 use crate::record::on_signals;
 use crate::say::Say;
 
@@ -26,20 +30,35 @@ pub(crate) fn swap(args: &SwapArgs, say: &Say) -> anyhow::Result<Exit> {
         [] => return Err(Problem::usage("which handler?").hint("handler swap [SESSION] NAME").into()),
         [first, ..] => return Err(Problem::usage(format!("{first}: not a session")).hint("it is a number").into()),
     };
-    if name.contains('/') || name.contains(".o") {
-        return Err(not_yet("handler swap FILE"));
-    }
-    if name.parse::<Builtin>().is_err() {
-        let problem = Problem::usage(format!("{name}: no such handler"));
-        return Err(problem.hint("built in are none, emit and count").into());
-    }
-    let request = Request::Swap { handler: Wanted::Builtin(name.clone()) };
-    change(session, &request, &args.change, say)
+    let (handler, object) = match chosen(Some(name), &args.set)? {
+        Some(Handler::Object { path, .. }) => {
+            let (_, program) = file_and_program(name);
+            let object = memory_file(&path).with_context(|| path.display().to_string())?;
+            let path = path.to_string_lossy().into_owned();
+            let (set, keep_maps) = (args.set.clone(), args.keep_maps.clone());
+            (Wanted::Object { path, program, set, keep_maps }, Some(object))
+        }
+        _ if !args.keep_maps.is_empty() => {
+            return Err(Problem::usage(format!("--keep-map: {name} is built in and keeps no map")).into());
+        }
+        _ => (Wanted::Builtin(name.clone()), None),
+    };
+    change(session, &Request::Swap { handler }, object.as_ref(), &args.change, say)
+}
+
+/// The bytes of a file in memory, sealed: what a recorder takes from another process, so that it need not wait for a disk.
+fn memory_file(path: &Path) -> std::io::Result<OwnedFd> {
+    let bytes = std::fs::read(path)?;
+    let fd = rustix::fs::memfd_create("afterimage-handler", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(&bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file.into())
 }
 
 /// Takes the handler away.
 pub(crate) fn clear(args: &ClearArgs, say: &Say) -> anyhow::Result<Exit> {
-    change(args.session.as_deref(), &Request::Clear {}, &args.change, say)
+    change(args.session.as_deref(), &Request::Clear {}, None, &args.change, say)
 }
 
 #[derive(Serialize)]
@@ -49,12 +68,18 @@ struct Told {
     changed: Changed,
 }
 
-fn change(word: Option<&str>, request: &Request, args: &ChangeArgs, say: &Say) -> anyhow::Result<Exit> {
+fn change(
+    word: Option<&str>,
+    request: &Request,
+    object: Option<&OwnedFd>,
+    args: &ChangeArgs,
+    say: &Say,
+) -> anyhow::Result<Exit> {
     let hold = args.hold.map(hold).transpose()?;
     // A signal that comes after the change ends the hold in good order.
     let stop = hold.map(|_| on_signals()).transpose()?;
     let (session, mut client) = connect(word)?;
-    let changed = match client.ask(request, None) {
+    let changed = match client.ask(request, object.map(AsFd::as_fd)) {
         Ok(Reply::Changed(changed)) => changed,
         Ok(other) => return Err(refused(&ClientError::Strange(format!("{other:?}")), say)),
         Err(error) => return Err(refused(&error, say)),

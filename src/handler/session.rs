@@ -74,7 +74,9 @@ pub(crate) fn stats(client: &mut Client) -> Result<Stats, ClientError> {
 /// What did not work, with the details that came with it.
 pub(crate) fn refused(error: &ClientError, say: &Say) -> anyhow::Error {
     if let ClientError::Refused(refusal) = error {
-        refusal.details.iter().for_each(|line| say.detail(line));
+        let few = if say.verbosity() > 0 { usize::MAX } else { 12 };
+        let skipped = refusal.details.len().saturating_sub(few);
+        refusal.details.iter().skip(skipped).for_each(|line| say.note(line));
     }
     explain(error)
 }

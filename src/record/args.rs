@@ -66,6 +66,9 @@ pub(crate) struct RecordArgs {
     /// With emit or count: let the ordinary sample through too
     #[arg(long = "chain", requires = "handler")]
     pub(crate) chain: bool,
+    /// Count to the end what the kernel skipped because BPF was busy, by control events beside the sampling events
+    #[arg(long = "audit")]
+    pub(crate) audit: bool,
     /// Keep no copies of kernel code: BPF programs, trampolines and modules that go, and kernel functions that got samples
     #[arg(long = "no-text")]
     pub(crate) no_text: bool,

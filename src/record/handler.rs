@@ -13,7 +13,7 @@ use crate::say::Say;
 
 /// The handler of `--handler` and `--set`. An object is opened here, so that what is wrong with it is told before anything
 /// is started.
-pub(super) fn chosen(name: Option<&str>, set: &[String]) -> anyhow::Result<Option<Handler>> {
+pub(crate) fn chosen(name: Option<&str>, set: &[String]) -> anyhow::Result<Option<Handler>> {
     let Some(name) = name else { return Ok(None) };
     let settings = set.iter().map(|text| text.parse::<Setting>()).collect::<Result<Vec<_>, _>>();
     let settings = settings.map_err(|e| usage(&format!("--set {e}")))?;
@@ -44,7 +44,7 @@ fn is_file(name: &str) -> bool {
 }
 
 /// `FILE` or `FILE:PROGRAM`; the name of a file may have a colon in it.
-fn file_and_program(name: &str) -> (PathBuf, Option<String>) {
+pub(crate) fn file_and_program(name: &str) -> (PathBuf, Option<String>) {
     let whole = Path::new(name);
     match name.rsplit_once(':') {
         Some((file, program)) if !program.contains('/') && !whole.exists() => (file.into(), Some(program.to_owned())),

@@ -2,7 +2,7 @@
 
 mod args;
 mod by;
-mod handler;
+pub(crate) mod handler;
 mod plan;
 mod status;
 

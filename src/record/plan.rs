@@ -46,6 +46,7 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         handler,
         chain: args.chain,
         by,
+        audit: args.audit,
         text,
         command_line: command_line(),
     })

@@ -56,6 +56,10 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
         let reason = of.map_or("not carried".to_owned(), |of| format!("part of the tally of {of}"));
         object.insert("reason".into(), reason.into());
     }
+    // Of the first seconds alone; an audit to the end stands in the tally.
+    if let Some(audit) = tally.and_then(|tally| tally.audit) {
+        object.insert("audit".into(), json!(audit));
+    }
     let per_cpu =
         tally.map(|t| t.per_cpu.iter().map(|(cpu, tally)| json!({"cpu": cpu, "tally": tally})).collect::<Vec<_>>());
     object.insert("tally_per_cpu".into(), json!(per_cpu));

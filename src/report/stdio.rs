@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
+use afterimage_perf_data::tally::Audit;
 use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource};
 
 use super::Plan;
@@ -80,9 +81,28 @@ fn event_head(out: &mut dyn Write, profile: &Profile, event: usize) -> io::Resul
     if let Some(tally) = tally_of(profile, event) {
         writeln!(out, "# Tally: {}{}", tally.sum.human(), to_the_last_pass(profile.tally.complete))?;
     }
+    if let Some(audit) = tally_of(profile, event).and_then(|tally| tally.audit) {
+        writeln!(out, "# {}", first_seconds(&audit))?;
+    }
     said(out, profile, shown.event)?;
     short_stacks(out, shown)?;
     writeln!(out, "#")
+}
+
+/// What an audit of the first seconds says.
+fn first_seconds(audit: &Audit) -> String {
+    let seconds = audit.ns as f64 / 1e9;
+    let skipped = audit.control.saturating_sub(audit.handled);
+    let (all, skipped_samples) = (grouped(audit.control.max(audit.handled)), grouped(skipped));
+    match audit.control {
+        0 => format!("Audit: of the first {seconds:.1} s, no overflow"),
+        _ => {
+            let percent = 100.0 * skipped as f64 / audit.control.max(audit.handled) as f64;
+            format!(
+                "Audit: in the first {seconds:.1} s the kernel skipped {skipped_samples} of {all} overflows ({percent:.1}%)"
+            )
+        }
+    }
 }
 
 /// What handlers from objects wrote of the event: which labels there are to sort by.

@@ -6,6 +6,7 @@ mod common;
 #[path = "../record/helper.rs"]
 #[allow(dead_code, reason = "what the tests of record use, too")]
 mod helper;
+mod objects;
 mod owner;
 mod session;
 mod sockets;

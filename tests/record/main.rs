@@ -2,6 +2,7 @@
 //! themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod audit;
 mod born;
 mod chained;
 #[path = "../common/mod.rs"]

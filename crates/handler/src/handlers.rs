@@ -51,6 +51,8 @@ pub struct Handlers {
     programs: Vec<Program>,
     /// In force, besides the handler's program.
     current: HandlerId,
+    /// The number of the next program: none is used twice.
+    next: HandlerId,
     pair: Pair,
     nr_cpus: u32,
     /// What a built-in handler that is loaded later is made by.
@@ -99,6 +101,7 @@ impl Handlers {
         let mut handlers = Handlers {
             programs: loaded.builtins.clone(),
             current: HandlerId::default(),
+            next: HandlerId::FIRST,
             pair: Pair { gate: Arc::clone(&loaded.gate), handler: None },
             loaded,
             mechanism,
@@ -149,14 +152,14 @@ impl Handlers {
 
     /// The number that the next [`Handlers::add`] gives: a program may want to know it before it is loaded.
     pub fn next_id(&self) -> HandlerId {
-        let last = self.programs.iter().map(|program| program.id.0).max().unwrap_or(0);
-        HandlerId(last.saturating_add(1)).max(HandlerId::FIRST)
+        self.next
     }
 
     /// Takes in a loaded program of type perf_event, which [`Handlers::swap`] may then be asked for. It stays loaded as long
     /// as `self` lives.
     pub fn add(&mut self, name: impl Into<String>, program: OwnedFd) -> HandlerId {
-        let id = self.next_id();
+        let id = self.next;
+        self.next = HandlerId(id.0.saturating_add(1));
         self.programs.push(Program { id, name: name.into(), fd: Arc::new(program) });
         id
     }
@@ -177,6 +180,13 @@ impl Handlers {
             self.loaded.tables = tables;
         }
         Ok(())
+    }
+
+    /// Lets go of a program that was added and is not in force: it cannot be put in force again. What is in force stays.
+    pub fn forget(&mut self, id: HandlerId) {
+        if id != self.current && id >= HandlerId::FIRST {
+            self.programs.retain(|program| program.id != id);
+        }
     }
 
     /// The name of a handler that is loaded.

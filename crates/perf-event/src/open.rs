@@ -80,6 +80,22 @@ impl Opened {
         self.events.iter().map(Event::disable).fold(Ok(()), Result::and)
     }
 
+    /// Starts the events of one CPU, as [`Opened::enable`] does.
+    ///
+    /// # Errors
+    /// Of the first that the kernel refuses to start.
+    pub fn enable_on(&self, cpu: i32) -> io::Result<()> {
+        self.starters().filter(|event| event.cpu == cpu).try_for_each(Event::enable)
+    }
+
+    /// Stops the events of one CPU. All are tried; the first error is returned.
+    ///
+    /// # Errors
+    /// Of the first that the kernel refuses to stop.
+    pub fn disable_on(&self, cpu: i32) -> io::Result<()> {
+        self.events.iter().filter(|event| event.cpu == cpu).map(Event::disable).fold(Ok(()), Result::and)
+    }
+
     /// Leaders and events without a group that nothing else starts.
     fn starters(&self) -> impl Iterator<Item = &Event> {
         self.events.iter().filter(|event| {

@@ -1,17 +1,31 @@
 //! What a controller may see and change of a recording that runs.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
-use afterimage_handler::{Builtin, Handlers};
+use afterimage_handler::object::{LoadedObject, Object, Setting};
+use afterimage_handler::{Builtin, EventConfig, Handlers};
+use rustix::fs::SealFlags;
 
 use crate::Handler;
 use crate::control::{self, Changed, EventStats, Refusal, RefusalKind, Request, Stats, Subject, Wanted};
-use crate::finish::Places;
+use crate::finish::{self, Places};
 use crate::plan::{Destination, Plan};
 use crate::run::Live;
 use crate::session::Session;
 use crate::tallies;
+
+const NO_RING: &str = "this recording has no handler ring: start it with --handler emit or with an object that writes";
+
+/// The most bytes of an object file.
+const OBJECT_MAX: u64 = 64 << 20;
+
+/// The most lines of explanation that a refusal carries, the last ones.
+const DETAILS_MAX: usize = 4000;
 
 /// A recording, as its control socket sees it.
 pub(crate) struct Running<'a> {
@@ -44,17 +58,24 @@ impl Subject for Running<'_> {
         stats
     }
 
-    fn change(&mut self, request: Request, _descriptor: Option<OwnedFd>) -> Result<Changed, Refusal> {
+    fn change(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Result<Changed, Refusal> {
         match request {
             Request::Stats {} => Err(refuse(RefusalKind::BadRequest, "stats change nothing")),
             Request::Clear {} => self.swap_builtin(Builtin::None),
             Request::Swap { handler: Wanted::Builtin(name) } => match name.parse() {
                 Ok(builtin) => self.swap_builtin(builtin),
-                Err(_) => Err(refuse(
-                    RefusalKind::BadRequest,
-                    format!("{name}: no such handler; built in are none, emit and count"),
-                )),
+                Err(_) => {
+                    let text = format!("{name}: no such handler; built in are none, emit and count");
+                    Err(refuse(RefusalKind::BadRequest, text))
+                }
             },
+            Request::Swap { handler: Wanted::Object { path, program, set, keep_maps } } => {
+                let lacks = || refuse(RefusalKind::BadRequest, "the descriptor of the object is missing");
+                let bytes = sealed(descriptor.ok_or_else(lacks)?)?;
+                let set = set.iter().map(|text| text.parse()).collect::<Result<Vec<Setting>, _>>().map_err(failed)?;
+                let object = Object::open(bytes, program.as_deref(), &set).map_err(failed)?;
+                self.swap_object(path.into(), object, &keep_maps)
+            }
         }
     }
 }
@@ -72,15 +93,53 @@ impl Running<'_> {
         let swap_ns = ns_since(before);
         let handler_id = handlers.current().0;
         self.changed(&Handler::Builtin(builtin));
+        self.retire();
         Ok(Changed { handler: builtin.name().to_owned(), handler_id, generation, swap_ns, load_ns })
+    }
+
+    fn swap_object(&mut self, path: PathBuf, object: Object, keep_maps: &[String]) -> Result<Changed, Refusal> {
+        let Session { handlers, objects, outputs, sampling, stubs, .. } = &mut *self.session;
+        let handlers = programs(handlers)?;
+        if object.writes() && outputs.is_none() {
+            return Err(refuse(RefusalKind::Impossible, NO_RING));
+        }
+        let with_stub = sampling.specs.iter().zip(&*stubs).filter(|(_, stub)| stub.is_some());
+        let events = with_stub.map(|(spec, _)| EventConfig::from_attr(&spec.attr)).collect::<Result<Vec<_>, _>>();
+        let events = events.map_err(failed)?;
+        let kept = kept(objects, handlers, keep_maps)?;
+        let before = Instant::now();
+        let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &kept).map_err(failed)?;
+        let id = handlers.add(loaded.name.clone(), loaded.program().map_err(failed)?);
+        let load_ns = ns_since(before);
+        let before = Instant::now();
+        let generation = handlers.swap(id).map_err(|error| {
+            handlers.forget(id);
+            failed(error)
+        })?;
+        let swap_ns = ns_since(before);
+        let changed = Changed { handler: loaded.name.clone(), handler_id: id.0, generation, swap_ns, load_ns };
+        let types = finish::types(&loaded);
+        // As with the descriptions: a disk that does not take this takes no pass either.
+        let _ = self.live.output.handler_types(std::slice::from_ref(&types));
+        self.live.types.push(types);
+        objects.push(loaded);
+        self.changed(&Handler::Object { path, object: Arc::new(object) });
+        self.retire();
+        Ok(changed)
+    }
+
+    /// Lets go of objects that are not in force any more, and of what they have attached elsewhere.
+    fn retire(&mut self) {
+        let Session { handlers: Some(handlers), objects, .. } = &mut *self.session else { return };
+        let current = handlers.current();
+        objects.iter().filter(|object| object.id != current).for_each(|object| handlers.forget(object.id));
+        objects.retain(|object| object.id == current);
     }
 
     /// Whether what the handler leaves can be written: what a file holds is fixed when it begins.
     fn has_place_for(&self, builtin: Builtin) -> Result<(), Refusal> {
         let lacks = match builtin {
-            Builtin::Emit if self.session.outputs.is_none() => {
-                "this recording has no handler ring: start it with --handler emit or with an object that writes"
-            }
+            Builtin::Emit if self.session.outputs.is_none() => NO_RING,
             Builtin::Count if self.plan.destination == Destination::Pipe => {
                 "this recording is a stream, which has no place for counts"
             }
@@ -126,8 +185,44 @@ fn refuse(kind: RefusalKind, text: impl Into<String>) -> Refusal {
 }
 
 fn failed(error: afterimage_handler::Error) -> Refusal {
-    let details = error.log().to_vec();
+    let log = error.full_log();
+    let details = log[log.len().saturating_sub(DETAILS_MAX)..].to_vec();
     Refusal { details, ..refuse(RefusalKind::Failed, error.to_string()) }
+}
+
+/// The maps of the handler in force that the next one takes over.
+fn kept<'a>(
+    objects: &'a [LoadedObject],
+    handlers: &Handlers,
+    names: &[String],
+) -> Result<Vec<(String, BorrowedFd<'a>)>, Refusal> {
+    let current = objects.iter().find(|object| object.id == handlers.current());
+    let find = |name: &String| match current.and_then(|object| object.map(name)) {
+        Some(fd) => Ok((name.clone(), fd)),
+        None => {
+            let have: Vec<&str> = current.iter().flat_map(|object| object.maps()).map(|(name, _)| name).collect();
+            let have = if have.is_empty() { "it has none".to_owned() } else { format!("it has {}", have.join(", ")) };
+            let text = format!("the handler in force has no map {name} that could be kept; {have}");
+            Err(refuse(RefusalKind::Failed, text))
+        }
+    };
+    names.iter().map(find).collect()
+}
+
+/// The bytes of a memory file that nobody can change or cut any more: reading it waits for nobody, and what was read stays
+/// so.
+fn sealed(descriptor: OwnedFd) -> Result<Vec<u8>, Refusal> {
+    let bad = |text: &str| refuse(RefusalKind::BadRequest, text);
+    let needed = SealFlags::WRITE | SealFlags::SHRINK;
+    if !rustix::fs::fcntl_get_seals(&descriptor).is_ok_and(|seals| seals.contains(needed)) {
+        return Err(bad("the object is not in a sealed memory file"));
+    }
+    let file = File::from(descriptor);
+    let length = file.metadata().map(|metadata| metadata.len()).unwrap_or(u64::MAX);
+    let length = usize::try_from(length).ok().filter(|_| length <= OBJECT_MAX);
+    let mut bytes = vec![0; length.ok_or_else(|| bad("the object is too large"))?];
+    file.read_exact_at(&mut bytes, 0).map_err(|error| refuse(RefusalKind::Failed, format!("the object: {error}")))?;
+    Ok(bytes)
 }
 
 fn ns_since(before: Instant) -> u64 {

@@ -3,6 +3,7 @@
 //! A *pass* is one drain of all rings, each past its head at the start of the pass. What a pass brought is written as a
 //! whole and ended by FINISHED_ROUND: readers put records in order by that boundary.
 
+mod audit;
 mod book;
 pub mod by;
 mod change;

@@ -79,6 +79,10 @@ impl Passes {
             return Ok(());
         }
         self.drain_rings(session, false);
+        session.end_first_audit(false);
+        if let Some(audit) = &mut session.audit {
+            audit.drain();
+        }
         session.texts.pass();
         let news = session.texts.news();
         let counts = self.drain_tables(session)?;

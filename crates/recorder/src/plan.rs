@@ -100,6 +100,9 @@ pub struct Plan {
     pub chain: bool,
     /// Samples are counted by keys in the kernel and read out, and not recorded.
     pub by: Option<By>,
+    /// Control events run beside the sampling events to the end, so that what the kernel skipped is known. Without, one runs in
+    /// the first seconds of recordings of whole CPUs.
+    pub audit: bool,
     /// How kernel text is kept; `None`: not at all.
     pub text: Option<capture::Options>,
     /// The command line for the recording's header.

@@ -78,7 +78,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     // Only now: what else would be said before an error does not matter any more.
     notes.iter().for_each(|note| observer.note(note));
     let mut waiter = Waiter::new(child.as_ref(), &target, observer.is_watched());
-    let begun = live.scan(&target, &mut session, observer).and_then(|()| start(plan, &session, &mut child));
+    let begun = live.scan(&target, &mut session, observer).and_then(|()| start(plan, &mut session, &mut child));
     let begun = begun.and_then(|()| live.delay(plan, &mut session, &mut waiter, &mut child, stop));
     if let Err(error) = begun {
         live.output.discard();
@@ -171,7 +171,7 @@ fn target(plan: &Plan, facts: &Facts, child: Option<&Child>) -> Result<Target, R
 }
 
 /// Starts sampling and the command, in the order that the target wants. With a delay sampling starts after it.
-fn start(plan: &Plan, session: &Session, child: &mut Option<Child>) -> Result<(), RecordError> {
+fn start(plan: &Plan, session: &mut Session, child: &mut Option<Child>) -> Result<(), RecordError> {
     let by_exec = plan.subject == Subject::Command && plan.delay.is_none();
     if !by_exec && plan.delay.is_none() {
         session.enable()?;
@@ -338,6 +338,7 @@ impl Live {
         }
         // Whoever asks from now on is told that the session has ended.
         self.control = None;
+        session.end_first_audit(true);
         session.disable()?;
         if let (Some(child), None) = (child.as_mut(), end) {
             end = end_child(child, stop)?;

@@ -7,10 +7,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use afterimage_handler::by::{self, has_address};
 use afterimage_handler::object::LoadedObject;
 use afterimage_handler::{EventConfig, Handlers, Options as HandlerOptions};
+use afterimage_perf_data::tally::Audit as AuditTally;
 use afterimage_perf_data::{AttrFlags, Endian, Layout, SampleType};
 use afterimage_perf_event::caps::{Cap, Caps};
 use afterimage_perf_event::config::{Config, Rate};
@@ -21,10 +23,14 @@ use afterimage_perf_event::sideband::{self, Sideband};
 use afterimage_perf_event::spec::{EventClass, EventSpec};
 use afterimage_perf_event::sys::Kernel;
 
+use crate::audit::Audit;
 use crate::book::{Book, Place, RingOwner};
 use crate::synth::procfs;
 use crate::text::Texts;
 use crate::{Destination, Plan, RecordError};
+
+/// For how long every recording of whole CPUs is audited.
+const FIRST_SECONDS: Duration = Duration::from_secs(2);
 
 /// How often the events of a target that keeps growing are opened.
 const OPENINGS: usize = 10;
@@ -49,6 +55,12 @@ pub(crate) struct Session {
     pub(crate) cpus: Vec<u32>,
     /// Some tasks have events without a program, since they were started while programs were attached.
     pub(crate) some_without_program: bool,
+    /// Control events, while they run.
+    pub(crate) audit: Option<Audit>,
+    /// What those of the first seconds saw, and of which event.
+    pub(crate) first_seconds: Option<(usize, AuditTally)>,
+    /// They run to the end.
+    whole_audit: bool,
     /// How often another handler or gate was put in force.
     pub(crate) changes: u64,
     /// When that was last, ns on the recording's clock.
@@ -101,6 +113,10 @@ impl Session {
         };
         let Sampled { sampling, stubs, programs, target, born } = sampled;
         let (handlers, objects) = programs.map_or((None, Vec::new()), |p| (Some(p.handlers), p.objects));
+        let audit = match handlers {
+            Some(_) => open_audit(kernel, facts, plan, &sampling, &stubs, &target, notes)?,
+            None => None,
+        };
         // A stream has no place for text.
         let mut texts = Texts::start(plan.text.as_ref().filter(|_| plan.destination != Destination::Pipe));
         let mut wanted = AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT | AttrFlags::BUILD_ID;
@@ -142,6 +158,9 @@ impl Session {
             book,
             cpus: online,
             some_without_program,
+            audit,
+            first_seconds: None,
+            whole_audit: plan.audit,
             changes: 0,
             changed_ns: None,
         };
@@ -158,9 +177,18 @@ impl Session {
     }
 
     /// Starts sampling at once.
-    pub(crate) fn enable(&self) -> Result<(), RecordError> {
+    pub(crate) fn enable(&mut self) -> Result<(), RecordError> {
         self.enable_outputs()?;
-        self.sampling.enable().map_err(RecordError::system("start of sampling"))
+        let started = match &mut self.audit {
+            None => self.sampling.enable(),
+            // CPU by CPU, so that both events of one start as close to each other as can be.
+            Some(audit) => {
+                let sampling = &self.sampling;
+                let mut cpus = cpus_of(sampling).into_iter();
+                cpus.try_for_each(|cpu| audit.enable_on(cpu).and_then(|()| sampling.enable_on(cpu)))
+            }
+        };
+        started.map_err(RecordError::system("start of sampling"))
     }
 
     /// Opens the handler rings for what the programs write.
@@ -171,12 +199,68 @@ impl Session {
         }
     }
 
+    /// Ends the audit of the first seconds once these are over, or now.
+    pub(crate) fn end_first_audit(&mut self, now: bool) {
+        let over = |audit: &Audit| audit.started().is_some_and(|started| now || started.elapsed() >= FIRST_SECONDS);
+        if self.whole_audit || !self.audit.as_ref().is_some_and(over) {
+            return;
+        }
+        if let (Some(audit), Some(handlers)) = (self.audit.take(), &self.handlers) {
+            self.first_seconds = audit.finish(handlers, &self.stubs, &self.cpus);
+        }
+    }
+
+    /// How often a sampling event overflowed on a CPU, where an audit has seen all of it.
+    pub(crate) fn overflows(&self, event: usize, cpu: u32) -> Option<u64> {
+        self.audit.as_ref().filter(|_| self.whole_audit)?.overflows(event, cpu)
+    }
+
     /// Stops sampling; counters are final after it. The handler rings stop last.
     pub(crate) fn disable(&self) -> Result<(), RecordError> {
-        self.sampling.disable().map_err(RecordError::system("end of sampling"))?;
+        let stopped = match &self.audit {
+            None => self.sampling.disable(),
+            Some(audit) => {
+                let stop = |cpu| self.sampling.disable_on(cpu).and(audit.disable_on(cpu));
+                cpus_of(&self.sampling).into_iter().map(stop).fold(Ok(()), Result::and)
+            }
+        };
+        stopped.map_err(RecordError::system("end of sampling"))?;
         match &self.outputs {
             Some(outputs) => outputs.disable().map_err(RecordError::system("end of the handler rings")),
             None => Ok(()),
+        }
+    }
+}
+
+/// The CPUs that have events, -1 for those of a task on any.
+fn cpus_of(opened: &Opened) -> Vec<i32> {
+    let mut cpus: Vec<i32> = opened.events.iter().map(|event| event.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// Control events: for all that carry a stub when they were asked for, else for the first where whole CPUs are recorded.
+fn open_audit(
+    kernel: &Arc<dyn Kernel>,
+    facts: &Facts,
+    plan: &Plan,
+    sampling: &Opened,
+    stubs: &[Option<usize>],
+    target: &Target,
+    notes: &mut Vec<String>,
+) -> Result<Option<Audit>, RecordError> {
+    let events = stubs.iter().enumerate().filter_map(|(event, stub)| stub.map(|_| event));
+    let most = if plan.audit { usize::MAX } else { 1 };
+    if !plan.audit && !matches!(target, Target::Cpus(_)) {
+        return Ok(None);
+    }
+    match Audit::open(kernel, facts, &sampling.specs, events.take(most), target) {
+        Ok(audit) => Ok(Some(audit)),
+        Err(error) if plan.audit => Err(error.into()),
+        Err(error) => {
+            notes.push(format!("how many samples the kernel skips is not known: no control event: {error}"));
+            Ok(None)
         }
     }
 }

@@ -69,19 +69,35 @@ fn build(session: &Session, complete: bool, lost: impl Fn(&Row, usize, u32) -> u
                     if session.some_without_program {
                         admit(&mut counters, &row);
                     }
-                    with_program(&row, lost, &counters, progress)
+                    let mut tally = with_program(&row, lost, &counters, progress);
+                    if complete {
+                        audited(&mut tally, session.overflows(event, cpu));
+                    }
+                    tally
                 }
                 None => without_program(&row, lost),
             };
             (cpu, tally)
         });
-        EventTally::new(spec.name.clone(), rows.collect())
+        let mut tally = EventTally::new(spec.name.clone(), rows.collect());
+        tally.audit = session.first_seconds.filter(|(of, _)| *of == event).map(|(_, audit)| audit);
+        tally
     });
     RecordingTally { events: events.collect(), complete }
 }
 
 fn throttle(row: &Row) -> ThrottleTally {
     ThrottleTally { episodes: row.throttles, ns: row.throttled_ns }
+}
+
+/// What the control event saw beyond the program is what the kernel skipped. Two timers may differ by an overflow or two; that
+/// the program ran at all is beyond doubt.
+fn audited(tally: &mut Tally, control: Option<u64>) {
+    if let (Some(control), Some(handled)) = (control, tally.handled) {
+        let overflows = control.max(handled);
+        tally.overflows = Some(overflows);
+        tally.busy = Some(overflows - handled);
+    }
 }
 
 /// Without a program only the ring is known.
@@ -201,6 +217,19 @@ mod tests {
         let tally = with_program(&row, 0, &counters, Progress::SeveralHandlers);
         assert_eq!((tally.passed, tally.handled), (Some(80), Some(95)));
         assert_eq!(tally.check(), Ok(()));
+    }
+
+    #[test]
+    fn an_audit_never_knows_less_than_the_program() {
+        let tally = |control| {
+            let mut tally = with_program(&Row { delivered: 85, ..Row::default() }, 0, &counters(), Progress::Complete);
+            audited(&mut tally, control);
+            assert_eq!(tally.check(), Ok(()));
+            (tally.overflows, tally.busy)
+        };
+        assert_eq!(tally(Some(130)), (Some(130), Some(30)));
+        assert_eq!(tally(Some(99)), (Some(100), Some(0)));
+        assert_eq!(tally(None), (None, None));
     }
 
     #[test]

@@ -176,12 +176,14 @@ fn is_own(name: &str) -> bool {
 fn reuse(map: &mut OpenMapMut<'_>, name: &str, fd: BorrowedFd<'_>, kept: bool) -> Result<()> {
     let what = format!("map {name}");
     let fits = MapInfo::new(fd).is_ok_and(|have| {
-        (have.map_type(), have.info.key_size, have.info.value_size)
-            == (map.map_type(), map.key_size(), map.value_size())
+        // How many entries a shared map has depends on the machine.
+        let entries = !kept || have.info.max_entries == map.max_entries();
+        let shape = (have.map_type(), have.info.key_size, have.info.value_size);
+        entries && shape == (map.map_type(), map.key_size(), map.value_size())
     });
     if !fits {
         let (kind, cause) = if kept {
-            (ErrorKind::Options, "the map to keep is of another type, or has other keys or values")
+            (ErrorKind::Options, "the map to keep is of another type, or has other keys, values or room")
         } else {
             (ErrorKind::Object, "it has another shape here: compile with the header of `afterimage handler header`")
         };

@@ -48,6 +48,21 @@ impl Request {
 pub enum Wanted {
     /// One that comes with the profiler, by its name.
     Builtin(String),
+    /// A program of an object file, whose bytes come in a memory file that is sealed against writing and shrinking
+    /// (memfd_create(2)); its descriptor comes with the line.
+    Object {
+        /// What the file is called, for people.
+        path: String,
+        /// The program; may be left out when the object has one handler.
+        #[serde(default)]
+        program: Option<String>,
+        /// Constants, each `NAME=VALUE`.
+        #[serde(default)]
+        set: Vec<String>,
+        /// Maps that are taken over from the handler in force, which is one from an object.
+        #[serde(default)]
+        keep_maps: Vec<String>,
+    },
 }
 
 /// The answer to one request.
