@@ -9,6 +9,7 @@ pub(crate) mod pairs;
 mod process;
 mod read;
 mod record_cost;
+mod swaps;
 mod text_soak;
 mod text_storm;
 
@@ -18,7 +19,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// record-cost, by, report, script, text-storm or text-lookup; all of them when none is named. text-soak runs when it is
+    /// record-cost, by, report, script, text-storm, text-lookup or swaps; all of them when none is named. text-soak runs when it is
     /// named
     names: Vec<String>,
     /// How many pairs of runs
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     cycles: u64,
 }
 
-const NAMES: [&str; 7] = ["record-cost", "by", "report", "script", "text-storm", "text-lookup", "text-soak"];
+const NAMES: [&str; 8] = ["record-cost", "by", "report", "script", "text-storm", "text-lookup", "swaps", "text-soak"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
@@ -40,7 +41,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted("text-lookup") {
         text_lookup()?;
     }
-    if options.names.iter().all(|name| name == "text-lookup") && !options.names.is_empty() {
+    if wanted("swaps") {
+        swaps::run()?;
+    }
+    if options.names.iter().all(|name| ["text-lookup", "swaps"].contains(&name.as_str())) && !options.names.is_empty() {
         return Ok(());
     }
     let tools = Tools::find()?;

@@ -1,8 +1,11 @@
 //! Swapping the handler while samples arrive.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
-use afterimage_handler::{Builtin, ErrorKind, Handlers, Options};
+use afterimage_handler::object::{LoadedObject, Object};
+use afterimage_handler::{Builtin, ErrorKind, EventConfig, HandlerId, Handlers, Options};
+use afterimage_testkit::{Need, has, objects};
 
 use crate::support::*;
 
@@ -47,6 +50,131 @@ fn swaps_lose_nothing() {
     assert_eq!(seen.handled, seen.chained + seen.emitted + seen.stored + seen.lost_full + seen.lost_collision);
     assert_eq!((seen.passed, seen.dropped, seen.filtered), (seen.handled, 0, 0));
     assert!(seen.chained > 0 && seen.emitted > 0 && seen.stored > 0);
+}
+
+/// How often handlers are exchanged; `AFTERIMAGE_SWAPS` says another number.
+fn swaps() -> usize {
+    std::env::var("AFTERIMAGE_SWAPS").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000)
+}
+
+/// A program that drops every sample, from an object.
+fn dropping(handlers: &mut Handlers) -> (HandlerId, LoadedObject) {
+    let object = objects::build().join("bare.bpf.o");
+    let object = Object::open(std::fs::read(object).unwrap(), Some("none"), &[]).unwrap();
+    let events = [EventConfig { callchain: true, max_stack: 119, ..EventConfig::default() }];
+    let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &[]).unwrap_or_else(|e| panic!("{e:#}"));
+    (handlers.add(loaded.name.clone(), loaded.program().unwrap()), loaded)
+}
+
+/// What the handler ring of a CPU brought so far, and the number of its last record: each is in it once.
+#[derive(Default)]
+struct Records {
+    count: u64,
+    last: u64,
+}
+
+impl Records {
+    fn drain(&mut self, output: &mut Event) {
+        for record in output.drained().samples {
+            let seq = record.emit().hdr.seq;
+            assert!(seq > self.last, "{seq} after {}", self.last);
+            (self.count, self.last) = (self.count + 1, seq);
+        }
+    }
+}
+
+/// Two handlers in turn, one of which keeps every sample and one none: what either took is nowhere else.
+#[test]
+fn a_handler_and_an_object_take_turns() {
+    let test = "a_handler_and_an_object_take_turns";
+    let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
+    let busy: Vec<Busy> = (0..cpus().len()).map(|_| Busy::deep()).collect();
+    let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1024)).collect();
+    let mut handlers = load(Builtin::Emit, false, best());
+    let mut outputs = outputs(4096);
+    give_outputs(&mut handlers, &outputs);
+    let (dropping, _object) = dropping(&mut handlers);
+    for event in &events {
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+    }
+    events.iter().for_each(Event::enable);
+    let mut records: Vec<Records> = outputs.iter().map(|_| Records::default()).collect();
+    let mut took: Vec<u32> = Vec::with_capacity(swaps());
+    for n in 0..swaps() {
+        let next = if n % 2 == 0 { dropping } else { Builtin::Emit.into() };
+        let before = Instant::now();
+        let generation = handlers.swap(next).unwrap();
+        took.push(before.elapsed().as_nanos().try_into().unwrap());
+        assert_eq!(generation, n as u32 + 2);
+        if n % 7 == 0 {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        if n % 200 == 0 {
+            records.iter_mut().zip(&mut outputs).for_each(|(records, output)| records.drain(output));
+        }
+    }
+    events.iter().for_each(Event::disable);
+    records.iter_mut().zip(&mut outputs).for_each(|(records, output)| records.drain(output));
+    let (seen, arrived) = (total(&handlers), records.iter().map(|of| of.count).sum::<u64>());
+    let past: usize = events.iter_mut().map(|event| event.drained().samples.len()).sum();
+    let doubled = (arrived + seen.dropped).saturating_sub(seen.handled);
+    took.sort_unstable();
+    let at = |share: f64| f64::from(took[((took.len() - 1) as f64 * share) as usize]) / 1000.0;
+    println!(
+        "{} swaps, {} samples: {} records, {} dropped, {} lost, {doubled} doubled; a swap takes {:.1} µs (median), {:.1} (99 %), {:.1} (most)",
+        took.len(),
+        seen.handled,
+        arrived,
+        seen.dropped,
+        seen.handled - arrived - seen.dropped + past as u64,
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    assert_eq!((past, seen.chained, seen.filtered, seen.emit_lost), (0, 0, 0, 0));
+    assert_eq!(seen.emitted, arrived);
+    assert_eq!(seen.handled, arrived + seen.dropped);
+    assert!(arrived > 0 && seen.dropped > 0);
+}
+
+/// Why there is a stub: where the program itself is exchanged, by closing its link and making another, samples that neither
+/// of the two lets through stand in the ring.
+#[test]
+fn closing_and_reopening_the_link_lets_samples_through() {
+    let test = "closing_and_reopening_the_link_lets_samples_through";
+    let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
+    let busy = Busy::deep();
+    let mut event = Event::open(&clock(100_000), busy.tid, -1, 1024);
+    let loaded = || {
+        let mut handlers = load(Builtin::None, false, best());
+        let (dropping, object) = dropping(&mut handlers);
+        handlers.swap(dropping).unwrap();
+        (handlers, object)
+    };
+    let (mut handlers, mut object) = loaded();
+    handlers.attach(0, event.fd.as_fd()).unwrap();
+    event.enable();
+    let (mut let_through, mut reopened) = (0, 0);
+    while reopened < 10 || (let_through == 0 && reopened < 500) {
+        let (mut next, next_object) = loaded();
+        // As short as can be: what is next has been loaded.
+        drop((handlers, object));
+        next.attach(0, event.fd.as_fd()).unwrap();
+        (handlers, object) = (next, next_object);
+        reopened += 1;
+        let_through += event.drained().samples.len();
+    }
+    event.disable();
+    println!("{let_through} samples came through while the link was closed and reopened {reopened} times");
+    assert!(let_through > 0);
+    // The same with a swap.
+    event.enable();
+    for n in 0..1000_u32 {
+        assert_eq!(handlers.swap(handlers.current()).unwrap(), n + 3);
+    }
+    event.disable();
+    assert_eq!(event.drained().samples.len(), 0);
+    drop(object);
 }
 
 /// The time of a generation's first sample tells which samples of the ring are its.
