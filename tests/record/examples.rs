@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::common::{file, folder, stderr, word};
 use crate::helper::{beside, event, report, samples_in, signal, start, tally, until};
-use crate::objects::{NEEDS, address_in, held, object, with_object, word_at};
+use crate::objects::{ARCH, NEEDS, address_in, held, object, with_object, word_at};
 
 fn half_at(value: &[u8], at: usize) -> u64 {
     u32::from_le_bytes(value[at..at + 4].try_into().unwrap()).into()
@@ -119,7 +119,7 @@ fn writers_tells_each_value() {
     let (folder, writes) = (folder(), workload::build().writes);
     let path = file(&folder, "data");
     let breakpoint = format!("mem:{}/8:w", address_in(&writes));
-    let command = format!("echo | setarch -R {} 300 > /dev/null", word(&writes));
+    let command = format!("echo | setarch {ARCH} -R {} 300 > /dev/null", word(&writes));
     let handler = ["--handler", &object("writers"), "--set", "changes=true", "-g"];
     with_object(&path, &breakpoint, &handler, &["sh", "-c", &command]);
     let (sum, held) = (tally(&path).total(), held(&path));
@@ -221,7 +221,7 @@ fn user_label_reads_what_the_program_says() {
     let path = file(&folder, "data");
     let at = format!("at={}", address_in(&requests));
     let handler = ["--handler", &object("user_label"), "--set", &at];
-    with_object(&path, "cpu-clock", &handler, &["setarch", "-R", word(&requests), "24"]);
+    with_object(&path, "cpu-clock", &handler, &["setarch", ARCH, "-R", word(&requests), "24"]);
     let (sum, held) = (tally(&path).total(), held(&path));
     let named = |phase: &str| {
         held.labels.iter().filter(|(_, bytes)| bytes.split(|&b| b == 0).next() == Some(phase.as_bytes())).count() as u64

@@ -97,9 +97,12 @@ pub(crate) fn with_object(path: &Path, event: &str, handler: &[&str], command: &
     record(path, &[&["-e", event, "-m", "1024"][..], rate, handler, &["--"], command].concat())
 }
 
+/// For `setarch`, whose smaller relatives want to be told.
+pub(crate) const ARCH: &str = std::env::consts::ARCH;
+
 /// The address that a workload prints first, where addresses are not random.
 pub(crate) fn address_in(program: &Path) -> String {
-    let shown = Command::new("setarch").args(["-R", word(program), "1"]).stdin(std::process::Stdio::null()).output();
+    let shown = Command::new("setarch").args([ARCH, "-R", word(program), "1"]).stdin(std::process::Stdio::null()).output();
     stdout(&shown.unwrap()).lines().next().unwrap().to_owned()
 }
 
@@ -113,7 +116,7 @@ fn chain_and_drop_on_three_kinds_of_events() {
     let plain = object("plain");
     let address = address_in(&work.writes);
     let breakpoint = format!("mem:{address}:w");
-    let writes = format!("echo | setarch -R {} 400 > {}", word(&work.writes), word(&file(&folder, "out")));
+    let writes = format!("echo | setarch {ARCH} -R {} 400 > {}", word(&work.writes), word(&file(&folder, "out")));
     let commands: [(&str, Vec<&str>); 3] = [
         ("cpu-clock", vec![word(&work.split), "0.3"]),
         ("page-faults", vec![word(&work.faults), "400"]),
@@ -308,6 +311,12 @@ fn what_would_damage_samples_is_refused_and_runs_without_call_chains() {
     let (code, line, _) = refused(&path, &["-e", "cpu-clock", "--handler", &endless]);
     assert_eq!(code, Some(1));
     assert!(line.starts_with("loading endless: the kernel's verifier refuses it: "), "{line}");
+    let lines = |verbose: &[&str]| {
+        let words = [verbose, &["-e", "cpu-clock", "--handler", &endless, "--", "true"]].concat();
+        stderr(&recorder(&path, &words).output().unwrap()).lines().count()
+    };
+    let (last, all) = (lines(&[]), lines(&["-v"]));
+    assert!((3..=14).contains(&last) && all > last, "{last} lines, and {all} with -v");
 }
 
 /// A handler that walks the user's stack with room enough gets call chains that the kernel leaves whole.

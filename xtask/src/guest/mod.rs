@@ -55,8 +55,8 @@ struct Site {
     built: build::Built,
     /// Busybox, unpacked.
     busybox: PathBuf,
-    /// The workload programs, built.
-    workloads: PathBuf,
+    /// The workload programs, and the handlers to load, built.
+    programs: [PathBuf; 2],
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(!chosen.is_empty(), "no test executable is called {}", options.tests.join(" or "));
     let members: Vec<_> = chosen.iter().map(|(member, _)| *member).collect();
     let built = build::build(&members, &folder)?;
-    let site = Site { busybox: busybox(&folder)?, workloads: workloads(&built)?, folder, built };
+    let site = Site { busybox: busybox(&folder)?, programs: programs(&built)?, folder, built };
     let find = |wanted: &String| kernel::find(wanted, &site.folder.join("kernels"));
     let kernels = kernels.iter().map(find).collect::<Result<Vec<_>>>()?;
     if options.shell {
@@ -123,9 +123,10 @@ fn busybox(folder: &Path) -> Result<PathBuf> {
     Ok(place.join("bin/busybox"))
 }
 
-/// The workload programs, where tests in a guest look for them.
-fn workloads(built: &build::Built) -> Result<PathBuf> {
+/// The workload programs and the handlers, where tests in a guest look for them.
+fn programs(built: &build::Built) -> Result<[PathBuf; 2]> {
     let (_, test) = built.tests.first().context("no test executable")?;
     let beside = test.parent().context("a test executable without a folder")?;
-    afterimage_testkit::workload::build_in(beside).context("building the workload programs")
+    let workloads = afterimage_testkit::workload::build_in(beside).context("building the workload programs")?;
+    Ok([workloads, afterimage_testkit::objects::build_in(beside).context("building the handlers")?])
 }

@@ -136,7 +136,7 @@ fn prepare(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &Options) -> R
     for (_, test) in &site.built.tests {
         pack.same(test)?;
     }
-    pack.same_folder(&site.workloads)?;
+    site.programs.iter().try_for_each(|folder| pack.same_folder(folder))?;
     let mut plan = Plan { environment: environment(), runs, shell: options.shell, ..Plan::default() };
     for (name, bytes) in kernel.closure(&MODULES)? {
         let path = format!("/lib/modules/{name}.ko");

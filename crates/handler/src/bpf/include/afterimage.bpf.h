@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * afterimage.bpf.h: for programs that run on every sample of a perf event.
+ * It is long because it is one file that needs nothing beside it, with every part described.
  *
  *	clang -O2 -g -target bpf -c my.bpf.c
  *	afterimage record --handler my.bpf.o -- command
  *
- * This file needs nothing beside it. If you have a vmlinux.h, or libbpf's headers, include them before it.
+ * If you have a vmlinux.h, or libbpf's headers, include them before it.
  *
  * A handler is a function in the section "perf_event" that takes `struct bpf_perf_event_data *ctx` and returns a verdict.
  * It runs with interrupts off or in an NMI, on the CPU and in the task that was sampled, never twice at once on one CPU.
