@@ -102,7 +102,8 @@ pub(crate) const ARCH: &str = std::env::consts::ARCH;
 
 /// The address that a workload prints first, where addresses are not random.
 pub(crate) fn address_in(program: &Path) -> String {
-    let shown = Command::new("setarch").args([ARCH, "-R", word(program), "1"]).stdin(std::process::Stdio::null()).output();
+    let shown =
+        Command::new("setarch").args([ARCH, "-R", word(program), "1"]).stdin(std::process::Stdio::null()).output();
     stdout(&shown.unwrap()).lines().next().unwrap().to_owned()
 }
 

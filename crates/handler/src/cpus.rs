@@ -38,3 +38,10 @@ pub(crate) fn chain_words() -> u32 {
     let (frames, markers) = stack_limits();
     frames.saturating_add(markers)
 }
+
+/// The most frames of a stack (`sample_max_stack`) that bpf_get_stack for the user's half leaves whole: it cuts the sample's
+/// own chain to kernel.perf_event_max_stack words, markers included.
+pub(crate) fn whole_stack() -> u16 {
+    let (frames, markers) = stack_limits();
+    u16::try_from(frames.saturating_sub(markers)).unwrap_or(u16::MAX).max(1)
+}

@@ -30,6 +30,16 @@ impl Builtin {
     }
 }
 
+impl Builtin {
+    /// The most frames that call chains may have beside this handler (`sample_max_stack`), so that the kernel leaves them
+    /// whole; `None`: as many as the system allows. Where a kernel shows programs no sample (6.1), one that lets samples
+    /// chain walks the user's stack too, and the kernel then cuts the chain of the sample.
+    pub fn max_stack(self, chain: bool) -> Option<u16> {
+        let walks = chain && self != Builtin::None && !crate::probe::shows_samples();
+        walks.then(crate::cpus::whole_stack)
+    }
+}
+
 impl fmt::Display for Builtin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -100,6 +100,11 @@ fn perf_event_program() -> Check {
     )
 }
 
+/// Whether this kernel shows programs the sample that it has prepared.
+pub(crate) fn shows_samples() -> bool {
+    sample_context().answer == Answer::Yes
+}
+
 /// The stub in its better form: `bpf_cast_to_kern_ctx` and the fields it reads.
 fn sample_context() -> Check {
     const NAME: &str = "bpf-sample-context";

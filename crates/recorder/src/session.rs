@@ -94,7 +94,11 @@ impl Session {
     ) -> Result<(Session, Target), RecordError> {
         let online = facts.online_cpus().map_err(RecordError::system("list of online CPUs"))?;
         let mut specs = plan.events.clone();
-        let max_stack = plan.object().and_then(|object| object.max_stack()).filter(|_| plan.callchain);
+        let max_stack = || match plan.object() {
+            Some(object) => object.max_stack(),
+            None => plan.builtin().max_stack(plan.chain),
+        };
+        let max_stack = plan.callchain.then(max_stack).flatten();
         if let Some(frames) = max_stack {
             notes.push(format!("call chains have at most {frames} frames: the handler walks the user's stack too"));
         }

@@ -156,8 +156,7 @@ impl Object {
     pub fn max_stack(&self) -> Option<u16> {
         let walks =
             self.reached(&[]).sites().any(|(site, registers)| check::walks_user_stack(&self.code, site, registers));
-        let (frames, markers) = cpus::stack_limits();
-        walks.then(|| u16::try_from(frames.saturating_sub(markers)).unwrap_or(u16::MAX).max(1))
+        walks.then(cpus::whole_stack)
     }
 
     /// What the loader sets in the public header's constants.
