@@ -184,7 +184,7 @@ fn flight_recorder_keeps_only_what_follows_its_trigger() {
 fn slow_requests_of(program: &Path, folder: &Path) -> PathBuf {
     let define = format!("-DPROGRAM=\"{}\"", word(program));
     let header = format!("-I{}", word(&objects::build()));
-    objects::compile(&objects::build().join("slow_requests.bpf.c"), folder, &[&define, &header]).unwrap();
+    objects::compile_with(&objects::build().join("slow_requests.bpf.c"), folder, &[&define, &header]).unwrap();
     folder.join("slow_requests.bpf.o")
 }
 

@@ -94,16 +94,24 @@ fn compile_in(dir: &Path) -> io::Result<()> {
     fs::write(dir.join(HEADER.0), HEADER.1)?;
     for (name, text) in SOURCES {
         fs::write(dir.join(name), text)?;
-        compile(&dir.join(name), dir, &[])?;
+        compile(dir, name)?;
     }
     Ok(())
+}
+
+/// Compiles one source of a folder to an object beside it.
+///
+/// # Errors
+/// What the compiler says.
+pub fn compile(dir: &Path, source: &str) -> io::Result<()> {
+    compile_with(&dir.join(source), dir, &[])
 }
 
 /// Compiles one of the sources to an object in `dir`, with more words for the compiler.
 ///
 /// # Errors
 /// What the compiler says.
-pub fn compile(source: &Path, dir: &Path, words: &[&str]) -> io::Result<()> {
+pub fn compile_with(source: &Path, dir: &Path, words: &[&str]) -> io::Result<()> {
     let output = Command::new("clang").current_dir(dir).args(FLAGS).args(words).arg(source).output()?;
     if output.status.success() {
         return Ok(());
