@@ -28,6 +28,7 @@ impl Life {
         self.text.0 == std::num::NonZeroU32::MAX
     }
 
+    #[inline(always)]
     pub(crate) fn is_alive(&self, time: u64) -> bool {
         self.born <= time && (time < self.gone || self.gone == NEVER)
     }

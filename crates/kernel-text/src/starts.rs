@@ -26,17 +26,20 @@ impl Starts {
     /// The closest start at or below an address that was alive; none if nothing of old reached the address.
     #[inline]
     pub(crate) fn closest(&self, addr: u64, time: u64) -> Option<(u64, Life)> {
-        let mut at = self.firsts.partition_point(|first| *first <= addr).checked_sub(1)?;
+        let at = self.firsts.partition_point(|first| *first <= addr).checked_sub(1)?;
         let chunk = self.chunks.get(at)?;
         let below = chunk.up_to(addr).checked_sub(1)?;
         // Nearly always.
         if let Some(life) = chunk.lives.get(below)?.at(time) {
             return Some((*chunk.keys.get(below)?, *life));
         }
-        if chunk.reach <= addr {
-            return None;
-        }
-        if let Some(found) = chunk.last_alive(below, time) {
+        if chunk.reach <= addr { None } else { self.closest_below(addr, time, at, below) }
+    }
+
+    /// The walk downwards, from one of a chunk's starts on.
+    #[cold]
+    fn closest_below(&self, addr: u64, time: u64, mut at: usize, below: usize) -> Option<(u64, Life)> {
+        if let Some(found) = self.chunks.get(at)?.last_alive(below, time) {
             return Some(found);
         }
         while at > 0 {
