@@ -190,7 +190,7 @@ fn all_values_of_one_sample_are_one() {
     let mut made = Made::new();
     made.sample(10, 0x1000);
     write(&mut made);
-    let expected = ["0@10 0x1000 -7 8 tier=gold", "1@10 0x1000 -7 8 tier=gold", "1@20 0x1000 9"];
+    let expected = ["0@10 0x1000 tier=gold", "1@10 0x1000 -7 8 tier=gold", "1@20 0x1000 9"];
     assert_eq!(told(&made.finish(1)), expected);
 }
 
@@ -248,7 +248,7 @@ fn built_in_and_own_handlers_one_after_the_other() {
     made.raw(11, &payload).sample(20, 0x2000).value(21, hdr(AiHdr::VALUE, 20, 0x2000, 2), 3);
     let emit = HandlerDesc { name: "emit".into(), id: 1, output_event: Some(1), ..HandlerDesc::default() };
     let bytes = made.finish_after(1, &[emit]);
-    assert_eq!(told(&bytes), ["0@10 0x1000", "0@20 0x2000 3", "1@20 0x2000 3"]);
+    assert_eq!(told(&bytes), ["0@10 0x1000", "0@20 0x2000", "1@20 0x2000 3"]);
 }
 
 fn rows(bytes: &[u8], sort: &[SortKey], labels: &[&str]) -> Vec<String> {

@@ -243,7 +243,7 @@ impl<'f> Run<'f> {
         }
     }
 
-    /// What was written of an ordinary sample whose turn it is.
+    /// The labels of an ordinary sample whose turn it is.
     fn claim<S: Sink<'f>>(&mut self, event: usize, fields: &Fields<'f>, sink: &mut S) -> Vec<Said<'f>> {
         let cpu = fields.cpu.unwrap_or(0);
         let said = self.groups.claim(event, cpu, fields.time, fields.ip);
