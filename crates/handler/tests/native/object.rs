@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use afterimage_handler::object::{Limits, LoadedObject, Object, Rule, Setting};
 use afterimage_handler::{Builtin, ErrorKind, EventConfig, Handlers, Mechanism};
@@ -211,6 +211,70 @@ fn values_and_labels_arrive_as_they_were_set() {
     let touched: Vec<u64> = (0..100).map(|n| pages.page(n) as u64).collect();
     let known = first_faults.iter().filter(|addr| touched.contains(addr)).count();
     assert!((45..=50).contains(&known), "{known} of the addresses are those of our pages");
+}
+
+/// Compiles a source of the test objects after a change, with the header after another one; the object.
+fn changed(folder: &Path, source: &str, change: impl Fn(&str) -> String, first: &str) -> Vec<u8> {
+    let built = objects::build();
+    for (name, first) in [("afterimage.bpf.h", ""), (source, first)] {
+        let text = std::fs::read_to_string(built.join(name)).unwrap();
+        std::fs::write(folder.join(name), format!("{first}{}", change(&text))).unwrap();
+    }
+    objects::compile_with(&folder.join(source), folder, &[]).unwrap();
+    std::fs::read(folder.join(source).with_extension("o")).unwrap()
+}
+
+/// On a kernel without the function that gives the prepared sample: its name is one that no kernel has.
+#[test]
+fn the_header_does_without_the_prepared_sample() {
+    let test = "the_header_does_without_the_prepared_sample";
+    let needs = [Need::Clang, Need::NoGuest];
+    let Some(_one) = alone(test).filter(|_| has(test, &needs)) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let gone = |text: &str| text.replace("bpf_cast_to_kern_ctx", "bpf_cast_to_nothing");
+    let bytes = changed(folder.path(), "plain.bpf.c", gone, "");
+    let mut event = Event::open(&page_faults(), gettid(), -1, 512);
+    let mut handlers = load(Builtin::None, false, Mechanism::Plain);
+    let mut outputs = outputs(256);
+    give_outputs(&mut handlers, &outputs);
+    install(&mut handlers, &Object::open(bytes, None, &[]).unwrap());
+    handlers.attach(0, event.fd.as_fd()).unwrap();
+    event.enable();
+    Pages::new(200).touch();
+    event.disable();
+    let ring = event.drained().samples;
+    let written: Vec<Seen> = outputs.iter_mut().flat_map(|output| output.drained().samples).collect();
+    assert!(ring.len() >= 200 && ring.len() == written.len(), "{} {}", ring.len(), written.len());
+    for (sample, record) in ring.iter().zip(&written) {
+        let value = ValuePayload::decode(&record.raw).unwrap();
+        assert_eq!((Fact::of(value.bytes).ip, value.hdr.time), (sample.ip, 0));
+    }
+    // What asks for more is refused by name and line, before the kernel sees it.
+    let object = open("whole", None, "").unwrap();
+    let error = object.load(&handlers.shared(), &[WITH_CHAIN], handlers.next_id(), &[]).unwrap_err();
+    println!("{error:#}");
+    let line = objects::line_of("whole.bpf.c", "seen.id = ai_id(ctx);");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains(&format!("whole.bpf.c:{line}: ai_id() needs Linux 6.2 or later")), "{error}");
+}
+
+/// The header behind a whole vmlinux.h of this kernel.
+#[test]
+fn the_header_goes_with_a_vmlinux_h() {
+    let test = "the_header_goes_with_a_vmlinux_h";
+    let needs = [Need::Clang, Need::Bpftool, Need::NoGuest];
+    let Some(_one) = alone(test).filter(|_| has(test, &needs)) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["btf", "dump", "file", "/sys/kernel/btf/vmlinux", "format", "c"];
+    let types = std::process::Command::new("bpftool").args(words).output().unwrap();
+    std::fs::write(folder.path().join("vmlinux.h"), types.stdout).unwrap();
+    // The kernel has such enumerators too.
+    let own_words = |text: &str| text.replace(" DROP", " TO_DROP").replace(" CHAIN", " TO_CHAIN");
+    let bytes = changed(folder.path(), "whole.bpf.c", own_words, "#include \"vmlinux.h\"\n");
+    let handlers = load(Builtin::None, false, best());
+    let object = Object::open(bytes, None, &[]).unwrap();
+    let loaded = object.load(&handlers.shared(), &[WITH_CHAIN], handlers.next_id(), &[]);
+    assert_eq!(loaded.map(|loaded| loaded.name).map_err(|e| format!("{e:#}")), Ok("whole".to_owned()));
 }
 
 /// What another object left in a map is there for the next one.
