@@ -27,23 +27,30 @@ pub(crate) enum Exit {
 pub(crate) struct Problem {
     what: String,
     hint: Option<String>,
+    picture: Option<String>,
     code: u8,
 }
 
 impl Problem {
     /// What the user asked for makes no sense, or is not built.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Problem { what: what.into(), hint: None, code: 2 }
+        Problem { what: what.into(), hint: None, picture: None, code: 2 }
     }
 
     /// It could not be done.
     pub(crate) fn failed(what: impl Into<String>) -> Self {
-        Problem { what: what.into(), hint: None, code: 1 }
+        Problem { what: what.into(), hint: None, picture: None, code: 1 }
     }
 
     /// Adds the line that says what to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds lines that show the place, such as an expression with marks under it.
+    pub(crate) fn picture(mut self, picture: impl Into<String>) -> Self {
+        self.picture = Some(picture.into());
         self
     }
 
@@ -90,6 +97,9 @@ pub(crate) fn finish(outcome: anyhow::Result<Exit>, say: &Say) -> ExitCode {
         Err(error) => {
             let problem = error.downcast_ref::<Problem>();
             say.error(&error);
+            if let Some(picture) = problem.and_then(|problem| problem.picture.as_deref()) {
+                say.picture(picture);
+            }
             if let Some(hint) = problem.and_then(Problem::hint_line) {
                 say.hint(hint);
             }

@@ -38,6 +38,11 @@ impl Say {
         }
     }
 
+    /// Lines that show the place of what was said before.
+    pub(crate) fn picture(&self, lines: &str) {
+        lines.lines().for_each(|line| put(&format!("  {}\n", clean(line))));
+    }
+
     /// What to do about the line before.
     pub(crate) fn hint(&self, what: impl Display) {
         put(&format!("  hint: {}\n", clean(&what.to_string())));

@@ -82,7 +82,6 @@ const RECORD: &[Later] = &[
     long("user-regs"),
     long("vmlinux"),
     both("weight", 'W'),
-    long("where"),
 ];
 
 const REPORT: &[Later] = &[

@@ -69,6 +69,9 @@ pub(crate) struct RecordArgs {
     /// Count to the end what the kernel skipped because BPF was busy, by control events beside the sampling events
     #[arg(long = "audit")]
     pub(crate) audit: bool,
+    /// Keep only those samples for which this holds, decided in the kernel: 'pid == 12 && comm ~ "kw*"' (docs/where.md)
+    #[arg(long = "where", value_name = "EXPR")]
+    pub(crate) gate: Option<String>,
     /// Keep no copies of kernel code: BPF programs, trampolines and modules that go, and kernel functions that got samples
     #[arg(long = "no-text")]
     pub(crate) no_text: bool,

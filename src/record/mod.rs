@@ -100,6 +100,7 @@ fn explain(error: RecordError, plan: &Plan, say: &Say) -> anyhow::Error {
         RecordError::Usage(text) => Problem::usage(text.clone()).hint(usage_hint(text)),
         RecordError::Capability { .. } => Problem::failed(error.to_string()).hint(setcap("cap_bpf,cap_perfmon")),
         RecordError::Open(open) => open_problem(open.kind, &error, plan),
+        RecordError::Gate(gate) => plan::not_a_gate(gate),
         RecordError::Start(start) => Problem::failed(error.to_string()).code(u8::try_from(start.code()).unwrap_or(1)),
         RecordError::Handler(error) => handler::not_loaded(error, say),
         RecordError::Output { .. } if plan.by.is_some() => Problem::failed(error.to_string()),

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use afterimage_handler::gate::{Expression, GateError, GateErrorKind};
 use afterimage_kernel_text::Way;
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::facts::{Facts, parse_cpu_list};
@@ -45,6 +46,7 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         delay: args.delay.map(Duration::from_millis),
         handler,
         chain: args.chain,
+        gate: args.gate.as_deref().map(gate).transpose()?,
         by,
         audit: args.audit,
         text,
@@ -54,6 +56,24 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
 
 fn usage(text: impl Into<String>) -> anyhow::Error {
     Problem::usage(text).into()
+}
+
+fn gate(text: &str) -> anyhow::Result<Expression> {
+    Expression::parse(text).map_err(|error| not_a_gate(&error).into())
+}
+
+/// What is wrong with an expression, with the place of it.
+pub(crate) fn not_a_gate(error: &GateError) -> Problem {
+    let what = format!("--where: {error}");
+    let problem = match error.kind {
+        GateErrorKind::Unsupported => Problem::failed(what),
+        _ => Problem::usage(what),
+    };
+    let problem = problem.picture(error.picture());
+    match &error.hint {
+        Some(hint) => problem.hint(hint.clone()),
+        None => problem,
+    }
 }
 
 fn text(ways: Option<&str>) -> anyhow::Result<TextOptions> {

@@ -5,6 +5,8 @@ mod graph;
 mod json;
 mod stdio;
 
+use std::io::Write as _;
+
 use afterimage_perf_data::{FileReader, LabelPayload, SampleType};
 use afterimage_profile::{AggregateOptions, Order, Resolver, Row, SortKey, aggregate};
 
@@ -14,6 +16,7 @@ use crate::exit::{Exit, Problem};
 use crate::input::Input;
 use crate::out;
 use crate::say::Say;
+use crate::terminal::clean;
 use graph::{Form, GraphOptions};
 
 /// What the options ask for, checked.
@@ -147,6 +150,9 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
             crate::header::write(&mut to, &reader, &profile.stats)?;
         }
         let chains: Vec<bool> = profile.events.iter().map(|e| has_chains(&reader, e.event)).collect();
+        if let Some(gate) = gate(&reader).filter(|_| !plan.quiet) {
+            writeln!(to, "# Where: {}\n#", clean(gate))?;
+        }
         stdio::write(&mut to, &profile, &plan, &chosen, &chains)?;
     }
     out::flush(&mut to)?;
@@ -154,6 +160,11 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     // The process ends now: giving millions of small pieces back one by one would only cost time.
     std::mem::forget((profile, resolver));
     Ok(exit)
+}
+
+/// The expression that samples had to fulfil to be in the recording.
+fn gate<'r>(reader: &'r FileReader<'_>) -> Option<&'r str> {
+    reader.private()?.handlers.iter().find_map(|handler| handler.gate.as_deref())
 }
 
 fn has_chains(reader: &FileReader<'_>, event: usize) -> bool {

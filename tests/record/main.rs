@@ -14,6 +14,7 @@ mod ends;
 mod every_way;
 mod examples;
 mod full_disk;
+mod gate;
 mod helper;
 mod killed;
 mod nobody;

@@ -104,9 +104,10 @@ fn nobody_is_told_which_capability_is_missing() {
     }
     let _turn = alone();
     let (_paranoid, place) = (Paranoid::two(), place());
-    let refused: [(&[&str], &str); 5] = [
+    let refused: [(&[&str], &str); 6] = [
         (&["--handler", "count", "--", "true"], "CAP_BPF"),
         (&["--handler", "none", "--", "true"], "CAP_BPF"),
+        (&["--where", "pid == 1", "--", "true"], "CAP_BPF"),
         (&["-a", "--", "true"], "CAP_PERFMON"),
         (&["-C", "0", "--", "true"], "CAP_PERFMON"),
         (&["--duration", "1"], "CAP_PERFMON"),

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use afterimage_handler::gate::{Context, Gate, NoNames};
 use afterimage_handler::{Builtin, Counters, EventConfig, Handlers, Mechanism, Options};
 use afterimage_perf_data::{Attr, AttrFlags, SampleType};
 use afterimage_perf_event::ring::Ring;
@@ -138,9 +139,20 @@ impl Sampled {
         cpus().into_iter().map(|cpu| handlers.counters(0, cpu)).max_by_key(|c| c.handled).unwrap()
     }
 
+    /// Puts a gate before the handler.
+    fn gate(&mut self, expression: &str) {
+        let handlers = self.handlers.as_mut().unwrap();
+        let context = Context::here(handlers.mechanism(), attr().sample_type);
+        let gate = Gate::compile(expression, &NoNames, &context).unwrap();
+        let program = gate.load(&handlers.shared()).unwrap();
+        assert!(program.is_some(), "{expression} is no gate");
+        handlers.set_gate(program).unwrap();
+    }
+
     /// ns a run of the programs, as the kernel measures it, in the fastest of the rounds.
-    fn program_ns(&mut self) -> f64 {
+    fn program_ns(&mut self, rounds: usize) -> f64 {
         measured(
+            rounds,
             |sampled| {
                 let stub = sampled.handlers.as_ref().unwrap().programs().swap_remove(0).1;
                 let before = info(stub);
@@ -152,14 +164,14 @@ impl Sampled {
 }
 
 /// Runs rounds with the kernel's measure on; `read` gives ns and runs so far.
-fn measured(read: impl Fn(&Sampled) -> (u64, u64), sampled: &mut Sampled) -> f64 {
+fn measured(rounds: usize, read: impl Fn(&Sampled) -> (u64, u64), sampled: &mut Sampled) -> f64 {
     // SAFETY: takes a number, returns a descriptor or an error.
     let stats = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(stats >= 0, "bpf_enable_stats: {stats}");
     // SAFETY: the kernel has just given us this descriptor.
     let _stats = unsafe { OwnedFd::from_raw_fd(stats) };
     let mut best = f64::MAX;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let before = read(sampled);
         sampled.run(1, true);
         let after = read(sampled);
@@ -200,7 +212,43 @@ fn info(fd: BorrowedFd<'_>) -> libbpf_sys::bpf_prog_info {
     info
 }
 
+/// Five terms, all of which hold for our own faults, or all but the last.
+fn five_terms(last: bool) -> String {
+    let (me, cpus) = (std::process::id(), cpus().len() - 1);
+    let period = if last { "period == 1" } else { "period > 1" };
+    format!("pid == {me} && cpu in 0..{cpus} && user && comm == \"cost\" && {period}")
+}
+
+/// What a gate adds to a run of the stub: ten alternating pairs, the median and the ends.
+fn gates(mechanism: Mechanism) {
+    let mut bare = Sampled::new(Some((Builtin::None, true, mechanism)));
+    let mut with = Sampled::new(Some((Builtin::None, true, mechanism)));
+    for (what, last) in [("passes", true), ("filters by the fifth", false)] {
+        with.gate(&five_terms(last));
+        let mut pairs = Vec::new();
+        for _ in 0..10 {
+            pairs.push((bare.program_ns(ROUNDS / 10), with.program_ns(ROUNDS / 10)));
+        }
+        let sorted = |of: fn(&(f64, f64)) -> f64| {
+            let mut list: Vec<f64> = pairs.iter().map(of).collect();
+            list.sort_by(f64::total_cmp);
+            format!("{:.0} ({:.0} to {:.0})", (list[4] + list[5]) / 2.0, list[0], list[9])
+        };
+        println!(
+            "gate of five terms that {what}, {}: stub {} ns, with the gate {} ns, more {} ns",
+            mechanism.name(),
+            sorted(|pair| pair.0),
+            sorted(|pair| pair.1),
+            sorted(|pair| pair.1 - pair.0),
+        );
+    }
+}
+
 fn main() {
+    if std::env::args().any(|word| word == "gates") {
+        [Mechanism::Kfuncs, Mechanism::Plain].into_iter().for_each(gates);
+        return;
+    }
     let mut plain = Sampled::new(None);
     plain.run(20, false);
     let off = plain.run(ROUNDS, false);
@@ -216,7 +264,7 @@ fn main() {
             let info = info(program.as_fd());
             (info.run_time_ns, info.run_cnt)
         };
-        line(name, ns, &format!("{:.0}", measured(read, &mut plain)));
+        line(name, ns, &format!("{:.0}", measured(ROUNDS, read, &mut plain)));
     }
     for mechanism in [Mechanism::Kfuncs, Mechanism::Plain] {
         for (builtin, chain) in [
@@ -229,7 +277,7 @@ fn main() {
             let mut sampled = Sampled::new(Some((builtin, chain, mechanism)));
             sampled.run(20, true);
             let ns = sampled.run(ROUNDS, true);
-            let program = sampled.program_ns();
+            let program = sampled.program_ns(ROUNDS);
             let name = format!("{builtin}{} {}", if chain { ", ring" } else { "" }, mechanism.name());
             line(&name, ns, &format!("{program:.0}"));
             let seen = sampled.counters();

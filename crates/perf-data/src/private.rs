@@ -86,6 +86,9 @@ pub struct HandlerDesc {
     /// `None`: all of them are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries_id: Option<u64>,
+    /// The expression that a sample had to fulfil to get to the handler; left out where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<String>,
 }
 
 impl HandlerDesc {

@@ -67,6 +67,7 @@ fn handlers() -> impl Strategy<Value = Vec<HandlerDesc>> {
                     output_event: output.map(|o| o as usize),
                     mechanism,
                     id,
+                    gate: program.clone(),
                     program,
                     object,
                     tag,

@@ -30,6 +30,9 @@ pub enum RecordError {
     /// A program could not be loaded or attached.
     #[error(transparent)]
     Handler(#[from] afterimage_handler::Error),
+    /// The expression of the gate cannot be had here.
+    #[error("--where: {0}")]
+    Gate(#[from] afterimage_handler::gate::GateError),
     /// The command did not start.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -111,6 +111,7 @@ impl Places<'_> {
             id: builtin.map_or(0, |builtin| HandlerId::from(builtin).0),
             generation: loaded.generation(),
             entries_id: among_samples.and_then(|entries| Some(entries.ids.first()?.1)),
+            gate: plan.gate.as_ref().map(|gate| gate.text().to_owned()),
             ..HandlerDesc::default()
         };
         if let (Handler::Object { path, object }, Some(of)) = (handler, object) {

@@ -11,6 +11,7 @@ pub mod control;
 mod error;
 mod files;
 mod finish;
+mod gate;
 mod host;
 mod kernel_names;
 mod old;

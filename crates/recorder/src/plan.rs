@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterimage_handler::Builtin;
+use afterimage_handler::gate::Expression;
 use afterimage_handler::object::Object;
 use afterimage_kernel_text::capture;
 use afterimage_perf_event::config::Rate;
@@ -103,6 +104,8 @@ pub struct Plan {
     /// Control events run beside the sampling events to the end, so that what the kernel skipped is known. Without, one runs in
     /// the first seconds of recordings of whole CPUs.
     pub audit: bool,
+    /// Which samples are kept; `None`: all.
+    pub gate: Option<Expression>,
     /// How kernel text is kept; `None`: not at all.
     pub text: Option<capture::Options>,
     /// The command line for the recording's header.
@@ -138,7 +141,7 @@ impl Plan {
 
     /// Whether what was asked for cannot be had without a program.
     pub(crate) fn needs_program(&self) -> bool {
-        self.handler.is_some() || self.by.is_some()
+        self.handler.is_some() || self.by.is_some() || self.gate.is_some()
     }
 }
 

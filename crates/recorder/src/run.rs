@@ -25,7 +25,7 @@ use crate::control::{self, Control};
 use crate::finish::{self, Described};
 use crate::output::Output;
 use crate::pass::Passes;
-use crate::plan::{Destination, Handler, Plan, Progress, Subject};
+use crate::plan::{Destination, Plan, Progress, Subject};
 use crate::session::{Session, may_use_bpf};
 use crate::synth::kernel::KernelText;
 use crate::synth::{self, Scanner, procfs};
@@ -116,18 +116,22 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     if plan.by.is_some() {
         return check_by(plan);
     }
-    let Some(handler) = &plan.handler else { return Ok(()) };
+    let option = match (&plan.handler, &plan.gate) {
+        (Some(_), _) => "--handler",
+        (None, Some(_)) => "--where",
+        (None, None) => return Ok(()),
+    };
     if plan.events.iter().all(|event| event.class == EventClass::Tracepoint) {
-        return usage("--handler: tracepoint events run no handler, for it would see everybody's hits");
+        return usage(&format!("{option}: tracepoint events run no program, for it would see everybody's hits"));
     }
-    if plan.chain && matches!(handler, Handler::Object { .. }) {
+    if plan.chain && plan.object().is_some() {
         return usage("--chain: an object decides itself whether a sample is kept");
     }
     if plan.builtin() == Builtin::Count && plan.destination == Destination::Pipe {
         return usage("--handler count: its counts have no place in the pipe form");
     }
     if !may_use_bpf() {
-        return Err(RecordError::Capability { what: "--handler".to_owned(), capability: "CAP_BPF and CAP_PERFMON" });
+        return Err(RecordError::Capability { what: option.to_owned(), capability: "CAP_BPF and CAP_PERFMON" });
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterimage_handler::by::{self, has_address};
+use afterimage_handler::gate::Expression;
 use afterimage_handler::object::LoadedObject;
 use afterimage_handler::{EventConfig, Handlers, Options as HandlerOptions};
 use afterimage_perf_data::tally::Audit as AuditTally;
@@ -27,7 +28,7 @@ use crate::audit::Audit;
 use crate::book::{Book, Place, RingOwner};
 use crate::synth::procfs;
 use crate::text::Texts;
-use crate::{Destination, Plan, RecordError};
+use crate::{Destination, Plan, RecordError, gate};
 
 /// For how long every recording of whole CPUs is audited.
 const FIRST_SECONDS: Duration = Duration::from_secs(2);
@@ -110,6 +111,8 @@ impl Session {
         if let Some(by) = &plan.by {
             specs.iter_mut().for_each(|spec| by.take_only_what_is_asked(spec));
         }
+        let needs = plan.gate.as_ref().map_or(SampleType::empty(), Expression::needs);
+        specs.iter_mut().for_each(|spec| spec.attr.sample_type |= needs);
         let mut sampled = Sampled::open(kernel, facts, plan, find, specs, &online, notes)?;
         let outputs = match plan.writes() {
             true => open_outputs(kernel, facts, plan, &mut sampled, &online)?,
@@ -344,6 +347,9 @@ impl Sampled {
             notes.push(format!(
                 "{born} tasks were started while programs were attached; they may be sampled without one"
             ));
+        }
+        if let (Some(expression), Some(programs)) = (&plan.gate, &mut programs) {
+            notes.extend(gate::install(expression, &mut programs.handlers, &sampling.specs, &stubs, &target)?);
         }
         Ok(Sampled { sampling, stubs, programs, target, born })
     }

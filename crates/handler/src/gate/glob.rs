@@ -59,7 +59,11 @@ impl Glob {
 
     /// Whether a name matches, which ends at its first NUL.
     pub(crate) fn matches(&self, comm: &[u8; COMM]) -> bool {
-        let name = comm.split(|&byte| byte == 0).next().unwrap_or_default();
+        self.matches_all_of(comm.split(|&byte| byte == 0).next().unwrap_or_default())
+    }
+
+    /// Whether these bytes match.
+    fn matches_all_of(&self, name: &[u8]) -> bool {
         let fits = |piece: &Piece, at: usize| {
             name.get(at..at + piece.len())
                 .is_some_and(|part| part.iter().zip(piece).all(|(byte, want)| want.is_none_or(|want| want == *byte)))
@@ -78,6 +82,11 @@ impl Glob {
         }
         name.len().checked_sub(last.len()).is_some_and(|start| start >= at && fits(last, start))
     }
+}
+
+/// Whether a name matches a pattern as in `comm ~ "…"`: `*` is any number of bytes, `?` any one.
+pub fn like(pattern: &str, name: &str) -> bool {
+    Glob::parse(pattern.as_bytes()).matches_all_of(name.as_bytes())
 }
 
 #[cfg(test)]
@@ -109,6 +118,7 @@ mod tests {
             yes.iter().for_each(|name| assert!(matching(pattern, name), "{pattern} {name}"));
             no.iter().for_each(|name| assert!(!matching(pattern, name), "{pattern} {name}"));
         }
+        assert!(like("tcp_*_timer", "tcp_retransmit_timer") && !like("tcp_*_timer", "tcp_timer"));
         assert!(Glob::parse(b"***").is_open());
         assert!(!Glob::parse(b"").is_open());
         assert!(Glob::exact(b"a*").matches(&comm("a*")) && !Glob::exact(b"a*").matches(&comm("ab")));

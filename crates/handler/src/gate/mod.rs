@@ -34,6 +34,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use afterimage_perf_data::SampleType;
 
 pub use error::{GateError, GateErrorKind, Span};
+pub use glob::like;
 pub use resolve::{Cgroup, NoNames, Place, Resolver};
 pub use tree::Sample;
 

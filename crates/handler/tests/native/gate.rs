@@ -441,3 +441,71 @@ fn random_gates_decide_as_the_interpreter_does() {
         drop(watched.object);
     }
 }
+
+/// A gate that is changed while samples arrive: each sample meets one of the gates, none is lost between two.
+#[test]
+fn a_gate_is_changed_while_sampling() {
+    let Some(_one) = alone("a_gate_is_changed_while_sampling") else { return };
+    let busy: Vec<Busy> = (0..2).map(|_| Busy::deep()).collect();
+    let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1024)).collect();
+    let mut handlers = load(afterimage_handler::Builtin::None, false, best());
+    events.iter().for_each(|event| handlers.attach(0, event.fd.as_fd()).unwrap());
+    let (mine, other) = (std::process::id(), busy[1].tid);
+    let expressions =
+        [format!("pid == {mine}"), format!("tid == {other}"), "false".to_owned(), "1/3".to_owned(), "true".to_owned()];
+    let context = Context::here(best(), SampleType::empty());
+    let gates: Vec<Gate> =
+        expressions.iter().map(|text| Gate::compile(text, &Names { symbols: Vec::new() }, &context).unwrap()).collect();
+    events.iter().for_each(Event::enable);
+    let mut ring = Drained::default();
+    for n in 0..500 {
+        // Loading runs beside the samples, too.
+        let program = gates[n % gates.len()].load(&handlers.shared()).unwrap();
+        assert_eq!(program.is_none(), n % gates.len() == 4);
+        let before = handlers.generation();
+        assert_eq!(handlers.set_gate(program).unwrap(), before + 1);
+        std::thread::sleep(Duration::from_micros(500));
+        if n % 20 == 0 {
+            events.iter_mut().for_each(|event| event.drain(&mut ring));
+        }
+    }
+    handlers.set_gate(gates[2].load(&handlers.shared()).unwrap()).unwrap();
+    std::thread::sleep(Duration::from_millis(1));
+    events.iter_mut().for_each(|event| event.drain(&mut ring));
+    let before = total(&handlers);
+    std::thread::sleep(Duration::from_millis(50));
+    events.iter().for_each(Event::disable);
+    let (seen, mut late) = (total(&handlers), Drained::default());
+    events.iter_mut().for_each(|event| event.drain(&mut late));
+    let lost: u64 = events.iter().map(|event| event.read().1).sum();
+    println!("{seen:?}, ring {}", ring.samples.len());
+    assert_eq!((late.samples.len(), lost), (0, 0), "nothing passes the last gate");
+    assert_eq!(before.chained, seen.chained);
+    assert!(seen.filtered > before.filtered && before.filtered > 100 && seen.chained > 100, "{seen:?}");
+    assert_eq!((seen.handled, seen.dropped), (seen.filtered + seen.passed, 0));
+    assert_eq!((seen.chained, seen.chained), (seen.passed, ring.samples.len() as u64));
+}
+
+/// An empty slot behind a gate is as good as one behind the gate that lets everything pass.
+#[test]
+fn without_a_handler_what_passes_chains() {
+    let Some(_one) = alone("without_a_handler_what_passes_chains") else { return };
+    for mechanism in mechanisms() {
+        let mut event = Event::open(&page_faults(), gettid(), -1, 64);
+        let mut handlers = load(afterimage_handler::Builtin::None, false, mechanism);
+        handlers.attach(0, event.fd.as_fd()).unwrap();
+        let context = Context::here(mechanism, SampleType::empty());
+        let gate = Gate::compile("kernel", &Names { symbols: Vec::new() }, &context).unwrap();
+        handlers.set_gate(gate.load(&handlers.shared()).unwrap()).unwrap();
+        let (user, kernel) = (Pages::new(100), Pages::new(50));
+        event.enable();
+        user.touch();
+        kernel.touch_by_kernel();
+        event.disable();
+        let (count, _) = event.read();
+        let seen = total(&handlers);
+        assert_eq!(seen.handled, count);
+        assert!(seen.filtered >= 100 && seen.chained >= 50, "{seen:?}");
+        assert_eq!(event.drained().samples.len() as u64, seen.chained);
+    }
+}
