@@ -16,7 +16,7 @@ const SOURCE: &str = include_str!("late.bpf.c");
 fn object(folder: &Path, name: &str, change: impl Fn(&str) -> String) -> PathBuf {
     fs::copy(objects::build().join("afterimage.bpf.h"), folder.join("afterimage.bpf.h")).unwrap();
     fs::write(folder.join(format!("{name}.bpf.c")), change(SOURCE)).unwrap();
-    objects::compile(&folder.join(format!("{name}.bpf.c")), folder, &[]).unwrap();
+    objects::compile_with(&folder.join(format!("{name}.bpf.c")), folder, &[]).unwrap();
     folder.join(format!("{name}.bpf.o"))
 }
 
