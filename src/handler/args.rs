@@ -20,6 +20,8 @@ pub(crate) enum What {
     Swap(SwapArgs),
     /// Take the handler away: every sample goes to the sampling ring
     Clear(ClearArgs),
+    /// Keep only samples for which an expression holds, from now on; what it says is in docs/where.md
+    Where(WhereArgs),
     /// Show what became of the samples so far
     Stats(StatsArgs),
 }
@@ -69,6 +71,22 @@ pub(crate) struct ClearArgs {
     /// The recording; may be left out while one runs
     #[arg(value_name = "SESSION")]
     pub(crate) session: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+/// `afterimage handler where`
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "afterimage handler where [OPTIONS] [SESSION] EXPR\n       afterimage handler where [SESSION] --all"
+)]
+pub(crate) struct WhereArgs {
+    /// The recording, and the expression that samples have to fulfil
+    #[arg(value_name = "[SESSION] EXPR", num_args = 0..=2)]
+    pub(crate) words: Vec<String>,
+    /// No expression any more: all samples get to the handler
+    #[arg(long)]
+    pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) change: ChangeArgs,
 }

@@ -6,18 +6,21 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use afterimage_handler::gate::Expression;
 use afterimage_recorder::Handler;
 use afterimage_recorder::control::{Changed, Client, ClientError, Reply, Request, Wanted};
 use anyhow::Context;
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::Serialize;
 
-use super::args::{ChangeArgs, ClearArgs, SwapArgs};
+use super::args::{ChangeArgs, ClearArgs, SwapArgs, WhereArgs};
 use super::session::{connect, json, refused, split};
 use crate::exit::{Exit, Problem};
 use crate::record::handler::{chosen, file_and_program};
 use crate::record::on_signals;
+use crate::record::plan::not_a_gate;
 use crate::say::Say;
+use crate::terminal::clean;
 
 /// The longest that a session is held, a day.
 const LONGEST: Duration = Duration::from_secs(86_400);
@@ -61,6 +64,27 @@ pub(crate) fn clear(args: &ClearArgs, say: &Say) -> anyhow::Result<Exit> {
     change(args.session.as_deref(), &Request::Clear {}, None, &args.change, say)
 }
 
+/// Puts another gate before the handler.
+pub(crate) fn gate(args: &WhereArgs, say: &Say) -> anyhow::Result<Exit> {
+    let (session, rest) = split(&args.words);
+    let expression = match (rest, args.all) {
+        ([text], false) => {
+            // What is wrong with it is told before anybody is asked.
+            Expression::parse(text).map_err(|error| not_a_gate(&error))?;
+            Some(text.clone())
+        }
+        ([], true) => None,
+        ([], false) => {
+            return Err(Problem::usage("which samples?").hint("handler where [SESSION] EXPR, or --all").into());
+        }
+        ([_], true) => return Err(Problem::usage("--all: an expression would leave some out").into()),
+        ([first, ..], _) => {
+            return Err(Problem::usage(format!("{first}: not a session")).hint("it is a number").into());
+        }
+    };
+    change(session, &Request::Where { expression }, None, &args.change, say)
+}
+
 #[derive(Serialize)]
 struct Told {
     session: u32,
@@ -84,12 +108,15 @@ fn change(
         Ok(other) => return Err(refused(&ClientError::Strange(format!("{other:?}")), say)),
         Err(error) => return Err(refused(&error, say)),
     };
+    changed.notes.iter().for_each(|note| say.note(note));
     if args.json {
         json("handler-swap", &Told { session, changed })?;
     } else {
         let mut to = std::io::stdout().lock();
-        let Changed { handler, generation, .. } = &changed;
-        writeln!(to, "session {session}: handler {handler}, generation {generation}").context("standard output")?;
+        let Changed { handler, generation, gate, .. } = &changed;
+        let gate = gate.as_ref().map_or_else(String::new, |gate| format!(", where {}", clean(gate)));
+        writeln!(to, "session {session}: handler {handler}{gate}, generation {generation}")
+            .context("standard output")?;
     }
     if let Some((hold, stop)) = hold.zip(stop) {
         keep(&client, session, hold, &stop, say)?;

@@ -1,4 +1,4 @@
-//! `afterimage handler`: the handlers of recordings that run: list, swap, clear, stats; and the header for your own.
+//! `afterimage handler`: the handlers of recordings that run: list, swap, clear, where, stats; and the header for your own.
 
 mod args;
 mod change;
@@ -19,6 +19,7 @@ pub(crate) fn run(args: &HandlerArgs, say: &Say) -> anyhow::Result<Exit> {
         What::List(args) => list::run(args, say),
         What::Swap(args) => change::swap(args, say),
         What::Clear(args) => change::clear(args, say),
+        What::Where(args) => change::gate(args, say),
         What::Stats(args) => stats::run(args, say),
     }
 }

@@ -102,6 +102,9 @@ fn write(out: &mut dyn Write, now: &Stats, before: Option<&Stats>) -> std::io::R
         true => format!("# Handler: {}, generation {}", clean(&now.handler), now.generation),
         false => "# Handler: none, for no programs run on these samples".to_owned(),
     };
+    if let Some(gate) = &now.gate {
+        let _ = write!(line, ", where {}", clean(gate));
+    }
     if let Some(changed) = now.changed_ns {
         let times = if now.changes == 1 { "once".to_owned() } else { format!("{} times", grouped(now.changes)) };
         let _ = write!(line, "; changed {times}, last {} ago", age(now.now_ns.saturating_sub(changed)));

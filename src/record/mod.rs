@@ -3,7 +3,7 @@
 mod args;
 mod by;
 pub(crate) mod handler;
-mod plan;
+pub(crate) mod plan;
 mod status;
 
 use std::io::{ErrorKind, IsTerminal};

@@ -150,8 +150,14 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
             crate::header::write(&mut to, &reader, &profile.stats)?;
         }
         let chains: Vec<bool> = profile.events.iter().map(|e| has_chains(&reader, e.event)).collect();
-        if let Some(gate) = gate(&reader).filter(|_| !plan.quiet) {
-            writeln!(to, "# Where: {}\n#", clean(gate))?;
+        let gates = if plan.quiet { Vec::new() } else { gates(&reader) };
+        match gates.as_slice() {
+            [] | [None] => (),
+            [Some(gate)] => writeln!(to, "# Where: {}\n#", clean(gate))?,
+            several => {
+                let several: Vec<_> = several.iter().map(|gate| gate.map_or("all".into(), clean)).collect();
+                writeln!(to, "# Where, one after the other: {}\n#", several.join("; "))?;
+            }
         }
         stdio::write(&mut to, &profile, &plan, &chosen, &chains)?;
     }
@@ -162,9 +168,17 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The expression that samples had to fulfil to be in the recording.
-fn gate<'r>(reader: &'r FileReader<'_>) -> Option<&'r str> {
-    reader.private()?.handlers.iter().find_map(|handler| handler.gate.as_deref())
+/// The expressions that samples had to fulfil to be in the recording, in the order in which they came, each once; `None` for
+/// none.
+fn gates<'r>(reader: &'r FileReader<'_>) -> Vec<Option<&'r str>> {
+    let mut gates = Vec::new();
+    for handler in reader.private().map_or(&[][..], |private| &private.handlers) {
+        let gate = handler.gate.as_deref();
+        if !gates.contains(&gate) {
+            gates.push(gate);
+        }
+    }
+    gates
 }
 
 fn has_chains(reader: &FileReader<'_>, event: usize) -> bool {

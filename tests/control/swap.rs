@@ -127,6 +127,48 @@ fn what_the_recording_has_no_place_for_is_refused() {
     assert!(stderr(&output).contains("no such session"), "{}", stderr(&output));
 }
 
+/// A gate is exchanged as a handler is: what it leaves out is counted, and what is wrong with one changes nothing.
+#[test]
+fn a_gate_comes_and_goes() {
+    if !has("a_gate_comes_and_goes", &NEEDS) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    let session = Session::start(&folder, &["-a", "-e", "cpu-clock", "-F", "999"]);
+    session.grows("chained", 100);
+    let said = session.done(&["where", "SESSION", "pid == 999999999"]);
+    assert_eq!(said, format!("session {}: handler none, where pid == 999999999, generation 2\n", session.pid));
+    session.grows("filtered", 300);
+    // A handler that is put in force now stands behind the gate.
+    session.done(&["swap", "SESSION", "count"]);
+    session.grows("filtered", 300);
+    for (words, code, says) in [
+        (&["where", "SESSION", "pid =="][..], 2, "pid =="),
+        (&["where", "SESSION", "ip in symbol(\"no_such_function\")"], 1, "no such function"),
+        (&["where", "SESSION"], 2, "which samples?"),
+        (&["where", "SESSION", "pid == 1", "--all"], 2, "--all"),
+    ] {
+        let said = session.refused(words, code);
+        println!("{said}");
+        assert!(said.contains(says), "{said}");
+    }
+    let stats = session.stats();
+    assert_eq!((&stats["gate"], &stats["changes"]), (&"pid == 999999999".into(), &2.into()));
+    session.done(&["where", "SESSION", "--all"]);
+    session.grows("counted", 300);
+    let path = session.end().0;
+    let sum = tally(&path).total();
+    println!("{}", sum.human());
+    assert!(sum.filtered.unwrap() >= 600 && sum.counted >= 300 && sum.chained >= 100);
+    assert_eq!(sum.handled, Some(sum.filtered.unwrap() + sum.chained + sum.counted));
+    let gate = Some("pid == 999999999".to_owned());
+    let known: Vec<_> = handlers(&path).into_iter().map(|desc| (desc.name, desc.generation, desc.gate)).collect();
+    let expected = [("none", 1, None), ("none", 2, gate.clone()), ("count", 3, gate), ("count", 4, None)];
+    assert_eq!(known, expected.map(|(name, generation, gate)| (name.to_owned(), generation, gate)));
+    assert!(text(&["report", "-i", word(&path)]).contains("# Where, one after the other: all; pid == 999999999"));
+}
+
 /// Events of tasks run the program of their parents: what is put in force is so for all of them at once.
 #[test]
 fn children_follow() {

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use afterimage_handler::gate::{Expression, GateError};
 use afterimage_handler::object::{LoadedObject, Object, Setting};
 use afterimage_handler::{Builtin, EventConfig, Handlers};
+use afterimage_perf_data::HandlerDesc;
 use rustix::fs::SealFlags;
 
 use crate::Handler;
@@ -17,7 +19,7 @@ use crate::finish::{self, Places};
 use crate::plan::{Destination, Plan};
 use crate::run::Live;
 use crate::session::Session;
-use crate::tallies;
+use crate::{RecordError, gate, tallies};
 
 const NO_RING: &str = "this recording has no handler ring: start it with --handler emit or with an object that writes";
 
@@ -47,6 +49,7 @@ impl Subject for Running<'_> {
             handler: Builtin::None.name().to_owned(),
             changes: *changes,
             changed_ns: *changed_ns,
+            gate: self.session.gate.clone(),
             events: events.map(|event| EventStats { name: event.name, tally: event.sum }).collect(),
             ..Stats::default()
         };
@@ -62,6 +65,7 @@ impl Subject for Running<'_> {
         match request {
             Request::Stats {} => Err(refuse(RefusalKind::BadRequest, "stats change nothing")),
             Request::Clear {} => self.swap_builtin(Builtin::None),
+            Request::Where { expression } => self.put_gate(expression),
             Request::Swap { handler: Wanted::Builtin(name) } => match name.parse() {
                 Ok(builtin) => self.swap_builtin(builtin),
                 Err(_) => {
@@ -94,11 +98,13 @@ impl Running<'_> {
         let handler_id = handlers.current().0;
         self.changed(&Handler::Builtin(builtin));
         self.retire();
-        Ok(Changed { handler: builtin.name().to_owned(), handler_id, generation, swap_ns, load_ns })
+        let gate = self.session.gate.clone();
+        let handler = builtin.name().to_owned();
+        Ok(Changed { handler, handler_id, generation, swap_ns, load_ns, gate, notes: Vec::new() })
     }
 
     fn swap_object(&mut self, path: PathBuf, object: Object, keep_maps: &[String]) -> Result<Changed, Refusal> {
-        let Session { handlers, objects, outputs, sampling, stubs, .. } = &mut *self.session;
+        let Session { handlers, objects, outputs, sampling, stubs, gate, .. } = &mut *self.session;
         let handlers = programs(handlers)?;
         if object.writes() && outputs.is_none() {
             return Err(refuse(RefusalKind::Impossible, NO_RING));
@@ -117,7 +123,8 @@ impl Running<'_> {
             failed(error)
         })?;
         let swap_ns = ns_since(before);
-        let changed = Changed { handler: loaded.name.clone(), handler_id: id.0, generation, swap_ns, load_ns };
+        let (handler, gate) = (loaded.name.clone(), gate.clone());
+        let changed = Changed { handler, handler_id: id.0, generation, swap_ns, load_ns, gate, notes: Vec::new() };
         let types = finish::types(&loaded);
         // As with the descriptions: a disk that does not take this takes no pass either.
         let _ = self.live.output.handler_types(std::slice::from_ref(&types));
@@ -126,6 +133,54 @@ impl Running<'_> {
         self.changed(&Handler::Object { path, object: Arc::new(object) });
         self.retire();
         Ok(changed)
+    }
+
+    fn put_gate(&mut self, text: Option<String>) -> Result<Changed, Refusal> {
+        let Session { handlers, sampling, stubs, target, .. } = &mut *self.session;
+        let handlers = programs(handlers)?;
+        let before = Instant::now();
+        let notes = match &text {
+            None => handlers.set_gate(None).map(|_| Vec::new()).map_err(failed)?,
+            Some(text) => {
+                let expression = Expression::parse(text).map_err(|error| no_gate(&error))?;
+                gate::install(&expression, handlers, &sampling.specs, stubs, target).map_err(|error| match error {
+                    RecordError::Gate(error) => no_gate(&error),
+                    RecordError::Handler(error) => failed(error),
+                    error => refuse(RefusalKind::Failed, error.to_string()),
+                })?
+            }
+        };
+        let load_ns = ns_since(before);
+        let (id, generation) = (handlers.current(), handlers.generation());
+        let handler = handlers.name(id).unwrap_or_default().to_owned();
+        self.session.gate.clone_from(&text);
+        self.changed_gate();
+        Ok(Changed { handler, handler_id: id.0, generation, swap_ns: 0, load_ns, gate: text, notes })
+    }
+
+    /// Enters the handler in force once more, with the gate that is before it now.
+    fn changed_gate(&mut self) {
+        self.session.changes += 1;
+        self.session.changed_ns = Some(control::now_ns());
+        let Some(handlers) = &self.session.handlers else { return };
+        let (id, generation) = (handlers.current().0, handlers.generation());
+        let gate = &self.session.gate;
+        let mut same: Vec<HandlerDesc> = self.live.handlers.iter().filter(|known| known.id == id).cloned().collect();
+        if same.iter().any(|known| known.gate == *gate) {
+            return;
+        }
+        // One of each event, with all that is said of it.
+        let mut events = Vec::new();
+        same.retain(|known| {
+            !events.contains(&known.event) && {
+                events.push(known.event);
+                true
+            }
+        });
+        let more = same.into_iter().map(|known| HandlerDesc { generation, gate: gate.clone(), ..known });
+        self.live.handlers.extend(more);
+        // As with a new handler: a disk that does not take this takes no pass either.
+        let _ = self.live.output.handlers(&self.live.handlers);
     }
 
     /// Lets go of objects that are not in force any more, and of what they have attached elsewhere.
@@ -163,8 +218,10 @@ impl Running<'_> {
             let Some(stub) = stub else { continue };
             let entries = live.passes.count_targets().get(event).and_then(Option::as_ref);
             let ring = session.outputs.as_ref().map(|_| live.first_output + stub);
-            let desc = Places { event, ring, entries }.describe(handler, object, plan, handlers);
-            if !live.handlers[..known].iter().any(|known| (known.event, known.id) == (event, desc.id)) {
+            let gate = session.gate.as_deref();
+            let desc = Places { event, ring, entries, gate }.describe(handler, object, plan, handlers);
+            let same = |known: &HandlerDesc| (known.event, known.id, &known.gate) == (event, desc.id, &desc.gate);
+            if !live.handlers[..known].iter().any(same) {
                 live.handlers.push(desc);
             }
         }
@@ -182,6 +239,12 @@ fn programs(handlers: &mut Option<Handlers>) -> Result<&mut Handlers, Refusal> {
 
 fn refuse(kind: RefusalKind, text: impl Into<String>) -> Refusal {
     Refusal::new(kind, text)
+}
+
+/// What is wrong with an expression, with the place of it.
+fn no_gate(error: &GateError) -> Refusal {
+    let details = error.picture().lines().map(str::to_owned).collect();
+    Refusal { details, ..refuse(RefusalKind::Failed, error.to_string()) }
 }
 
 fn failed(error: afterimage_handler::Error) -> Refusal {

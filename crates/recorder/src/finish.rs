@@ -61,6 +61,7 @@ pub(crate) fn describe(session: &Session, plan: &Plan) -> Described {
                 event,
                 ring: session.outputs.as_ref().map(|_| first_output + stub),
                 entries: count_targets[event].as_ref(),
+                gate: session.gate.as_deref(),
             };
             let handler = plan.handler.clone().unwrap_or(Handler::Builtin(Builtin::None));
             handlers.push(places.describe(&handler, session.objects.first(), plan, loaded));
@@ -80,6 +81,8 @@ pub(crate) struct Places<'a> {
     pub(crate) ring: Option<usize>,
     /// Where entries of its count table go, if there is such a place.
     pub(crate) entries: Option<&'a CountTarget>,
+    /// The expression of the gate before them.
+    pub(crate) gate: Option<&'a str>,
 }
 
 impl Places<'_> {
@@ -111,7 +114,7 @@ impl Places<'_> {
             id: builtin.map_or(0, |builtin| HandlerId::from(builtin).0),
             generation: loaded.generation(),
             entries_id: among_samples.and_then(|entries| Some(entries.ids.first()?.1)),
-            gate: plan.gate.as_ref().map(|gate| gate.text().to_owned()),
+            gate: self.gate.map(str::to_owned),
             ..HandlerDesc::default()
         };
         if let (Handler::Object { path, object }, Some(of)) = (handler, object) {

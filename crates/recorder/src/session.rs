@@ -62,6 +62,10 @@ pub(crate) struct Session {
     pub(crate) first_seconds: Option<(usize, AuditTally)>,
     /// They run to the end.
     whole_audit: bool,
+    /// What is recorded: names in a gate are looked up for it.
+    pub(crate) target: Target,
+    /// The expression of the gate in force.
+    pub(crate) gate: Option<String>,
     /// How often another handler or gate was put in force.
     pub(crate) changes: u64,
     /// When that was last, ns on the recording's clock.
@@ -168,6 +172,8 @@ impl Session {
             audit,
             first_seconds: None,
             whole_audit: plan.audit,
+            target: target.clone(),
+            gate: plan.gate.as_ref().map(|gate| gate.text().to_owned()),
             changes: 0,
             changed_ns: None,
         };

@@ -30,6 +30,11 @@ pub enum Request {
     },
     /// Take the handler away: every sample that the gate lets through goes to the sampling ring.
     Clear {},
+    /// Put another gate before the handler.
+    Where {
+        /// The expression that samples have to fulfil; null lets all of them through.
+        expression: Option<String>,
+    },
 }
 
 impl Request {
@@ -37,7 +42,7 @@ impl Request {
     pub fn changes(&self) -> bool {
         match self {
             Request::Stats {} => false,
-            Request::Swap { .. } | Request::Clear {} => true,
+            Request::Swap { .. } | Request::Clear {} | Request::Where { .. } => true,
         }
     }
 }
@@ -94,6 +99,9 @@ pub struct Stats {
     pub handler: String,
     /// Its number.
     pub handler_id: u16,
+    /// The expression that samples have to fulfil to get to the handler; `None`: all do.
+    #[serde(default)]
+    pub gate: Option<String>,
     /// The number of the pair of gate and handler in force. It grows by one at each change.
     pub generation: u32,
     /// How often it has changed.
@@ -137,8 +145,14 @@ pub struct Changed {
     pub generation: u32,
     /// How long the change itself took, ns: two slots and one number. Loading came before.
     pub swap_ns: u64,
-    /// How long loading and checking took, ns; 0 where it was loaded already.
+    /// How long loading and checking took, ns; with a new gate, all of it.
     pub load_ns: u64,
+    /// The expression of the gate in force; `None`: every sample gets to the handler.
+    #[serde(default)]
+    pub gate: Option<String>,
+    /// What is worth knowing about it, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Why something was not done.
