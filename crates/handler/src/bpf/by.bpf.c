@@ -66,8 +66,11 @@ static __always_inline __u64 ai_by_measure(struct bpf_perf_event_data *ctx, bool
 	return ai_by_field == AI_BY_ADDR ? addr : period;
 }
 
-/* The bits that a number needs: 0 for 0, 1 for 1, 2 for 2 and 3, up to 64. */
-static __always_inline __u32 ai_bits(__u64 number)
+/*
+ * The bits that a number needs: 0 for 0, 1 for 1, 2 for 2 and 3, up to 64. With external linkage, so that its ways are not
+ * multiplied with those of its caller.
+ */
+__noinline __u32 ai_bits(__u64 number)
 {
 	__u32 bits = 0;
 
