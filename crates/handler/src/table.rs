@@ -177,6 +177,25 @@ impl Tables {
         stats
     }
 
+    /// How full the halves are that are being filled: of the fullest one the share of entries or of stack words in use, in
+    /// percent. Programs go on meanwhile.
+    pub(crate) fn fill(&self) -> u64 {
+        let of_table = |table: usize| {
+            let state = self.states.get(table)?;
+            // SAFETY: `state` points at a whole ai_table for as long as the mapping lives, and is aligned to 8. The program
+            // writes these words meanwhile: only as atomics. `active` is 0 or 1, within the array.
+            let (entries, words) = unsafe {
+                let active = AtomicU64::from_ptr(addr_of_mut!((*state).active)).load(Ordering::Relaxed) & 1;
+                let used = addr_of_mut!((*state).used[active as usize]);
+                (AtomicU64::from_ptr(addr_of_mut!((*used).entries)), AtomicU64::from_ptr(addr_of_mut!((*used).words)))
+            };
+            let share = |used: &AtomicU64, of: usize| used.load(Ordering::Relaxed) * 100 / (of as u64).max(1);
+            let words_of_arena = self.arena.len_of_value().saturating_sub(size_of::<ai_chain>() / size_of::<u64>());
+            Some(share(entries, self.entries.len_of_value()).max(share(words, words_of_arena)))
+        };
+        (0..self.pending.len()).filter_map(of_table).max().unwrap_or(0)
+    }
+
     fn half(&self, key: usize, used: u64) -> Option<IdleHalf> {
         Some(IdleHalf {
             index: self.index.get(key)?,

@@ -72,10 +72,8 @@ impl Passes {
     /// # Errors
     /// When the recording cannot be written.
     pub(crate) fn run(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
-        if let Some(gather) = &mut self.gather {
-            gather.take(session);
-            self.drain_rings(session, false);
-            self.settle();
+        if self.gather.is_some() {
+            self.count(session);
             return Ok(());
         }
         self.drain_rings(session, false);
@@ -99,6 +97,20 @@ impl Passes {
             }
         }
         Ok(())
+    }
+
+    /// The same where samples are counted by keys. Equal keys add up in the kernel for nothing, so its tables are emptied only
+    /// when they fill, when somebody asks, and when addresses change their meaning: an entry must not live through that.
+    fn count(&mut self, session: &mut Session) {
+        self.drain_rings(session, false);
+        let Some(gather) = &mut self.gather else { return };
+        if self.buffer.is_empty() && !gather.must_take(session) {
+            return;
+        }
+        gather.take(session);
+        // Whatever was there before the last sample that was taken has been told by now.
+        self.drain_rings(session, false);
+        self.settle();
     }
 
     /// What came out of the rings tells the counts by keys what their addresses are.

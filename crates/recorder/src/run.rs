@@ -319,7 +319,7 @@ impl Live {
     ) -> Result<Option<Ended>, RecordError> {
         let started = Instant::now();
         if let Some(gather) = &mut self.passes.gather {
-            gather.begin();
+            gather.begin(observer.is_watched());
         }
         let mut end;
         loop {
@@ -344,6 +344,9 @@ impl Live {
         self.control = None;
         session.end_first_audit(true);
         session.disable()?;
+        if let Some(gather) = &mut self.passes.gather {
+            gather.end();
+        }
         if let (Some(child), None) = (child.as_mut(), end) {
             end = end_child(child, stop)?;
         }

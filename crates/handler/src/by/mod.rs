@@ -68,6 +68,11 @@ impl Handlers {
         Ok(id)
     }
 
+    /// How full the fullest table of `by` is, in percent: of its entries, or of the room for their stacks.
+    pub fn by_fill(&self) -> u64 {
+        self.by.as_ref().map_or(0, |by| by.tables.fill())
+    }
+
     /// Hands out what `by` has counted for one event on one CPU since the last drain, and forgets it. Of each entry those
     /// fields are set that are keys; of user addresses also process and exec. The program goes on in the table's other half.
     pub fn drain_by(&mut self, event: usize, cpu: u32, f: &mut dyn FnMut(&CountEntry<'_>)) -> DrainStats {

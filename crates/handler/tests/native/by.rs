@@ -241,7 +241,9 @@ fn by_full_table_is_counted() {
     let seen = total(&handlers);
     assert!(seen.lost_full >= 1000 - 2 * 64 * cpus().len() as u64, "{seen:?}");
     assert_eq!(seen.handled, seen.stored + seen.lost_full + seen.lost_collision);
+    assert_eq!(handlers.by_fill(), 100);
     let entries = drained(&mut handlers);
+    assert_eq!(handlers.by_fill(), 0);
     assert_eq!(seen.stored, entries.iter().map(|entry| entry.count).sum::<u64>());
     for entry in entries.iter().filter(|entry| entry.comm.starts_with("by page")) {
         assert!(entry.count <= 4, "two pages have this name, and the row holds {entry:?}");

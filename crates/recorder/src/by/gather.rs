@@ -12,6 +12,9 @@ use super::readout::{At, EventRows, Readout, Row};
 use super::{By, Key, Value};
 use crate::session::Session;
 
+/// Percent of a table in use from which on it is emptied: what comes until the next pass needs room.
+const ROOM_USED: u64 = 25;
+
 /// What was gathered and not yet read out.
 pub(crate) struct Gather {
     by: By,
@@ -32,6 +35,8 @@ pub(crate) struct Gather {
     next: Option<Duration>,
     /// Samples in all rows so far, those that were read out too.
     samples: u64,
+    /// Each pass takes what there is.
+    eager: bool,
 }
 
 /// An entry of a table.
@@ -82,6 +87,8 @@ impl Gather {
             from: Duration::ZERO,
             next: by.interval,
             samples: 0,
+            // The paths of cgroups are to be read while they are there.
+            eager: by.has(Key::Cgroup),
         }
     }
 
@@ -95,9 +102,21 @@ impl Gather {
         self.by.wants_maps()
     }
 
-    /// Sampling begins now.
-    pub(crate) fn begin(&mut self) {
+    /// Sampling begins now. `watched` by somebody who wants to see the samples of each pass.
+    pub(crate) fn begin(&mut self, watched: bool) {
+        self.eager |= watched;
         (self.begun, self.begun_ns) = (Instant::now(), monotonic());
+    }
+
+    /// Sampling has ended: all that is left is taken.
+    pub(crate) fn end(&mut self) {
+        self.eager = true;
+    }
+
+    /// Whether the tables have to be emptied in this pass although nothing happened that changes what addresses mean.
+    pub(crate) fn must_take(&self, session: &Session) -> bool {
+        let fill = session.handlers.as_ref().map_or(0, |handlers| handlers.by_fill());
+        self.eager || fill >= ROOM_USED || self.due_in().is_some_and(|left| left.is_zero())
     }
 
     /// Empties the tables.
