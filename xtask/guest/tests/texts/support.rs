@@ -43,6 +43,8 @@ pub(crate) fn plan(path: &Path, command: Vec<String>, ways: Option<Vec<Way>>) ->
         handler: None,
         chain: false,
         by: None,
+        audit: false,
+        gate: None,
         text: Some(TextOptions { ways, ..TextOptions::default() }),
         command_line: Vec::new(),
     }
