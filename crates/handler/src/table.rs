@@ -64,7 +64,7 @@ pub struct DrainStats {
     pub entries: u64,
     /// The sum of their counts.
     pub samples: u64,
-    /// A program was in the idle half and did not leave it in time: nothing was handed out, the next drain will.
+    /// A program was in the idle half and did not leave it in time: what is there was not handed out, the next drain will.
     pub busy: bool,
 }
 
@@ -143,6 +143,19 @@ struct IdleHalf {
 impl Tables {
     /// Swaps the halves of `table`, waits until no program is in the one it left, hands out its entries and empties it.
     pub(crate) fn drain(&mut self, table: usize, f: &mut dyn FnMut(&CountEntry<'_>)) -> DrainStats {
+        // One that had to be left is an older half: what was counted meanwhile is in the other one.
+        let left = self.pending.get(table) == Some(&true);
+        let mut stats = self.drain_half(table, f);
+        if left && !stats.busy {
+            let more = self.drain_half(table, f);
+            stats.entries += more.entries;
+            stats.samples += more.samples;
+            stats.busy = more.busy;
+        }
+        stats
+    }
+
+    fn drain_half(&mut self, table: usize, f: &mut dyn FnMut(&CountEntry<'_>)) -> DrainStats {
         let (Some(state), Some(pending)) = (self.states.get(table), self.pending.get(table).copied()) else {
             return DrainStats::default();
         };

@@ -14,7 +14,7 @@ use afterimage_perf_data::tally::Audit as AuditTally;
 use afterimage_perf_data::{AttrFlags, ReadFormat, SampleType};
 use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::open::{self, OpenError, Opened, Options, Target};
-use afterimage_perf_event::spec::EventSpec;
+use afterimage_perf_event::spec::{EventClass, EventSpec};
 use afterimage_perf_event::sys::Kernel;
 
 /// Data pages of each control ring: samples of 8 bytes, some thousand of them between two passes. What finds no room is
@@ -122,6 +122,12 @@ impl Audit {
         let control = cpus.iter().filter_map(|&cpu| self.overflows(event, cpu)).sum();
         Some((event, AuditTally { ns, control, handled }))
     }
+}
+
+/// Whether a control event overflows as often as the event itself. The kernel adapts the period of an event with a frequency to
+/// what it counts, each for itself; only a clock ticks alike for all.
+pub(crate) fn can_be_compared(spec: &EventSpec) -> bool {
+    spec.class == EventClass::Clock || !spec.attr.flags.contains(AttrFlags::FREQ)
 }
 
 /// The same event with nothing in its samples.

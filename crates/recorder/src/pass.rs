@@ -72,15 +72,15 @@ impl Passes {
     /// # Errors
     /// When the recording cannot be written.
     pub(crate) fn run(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
+        session.end_first_audit(false);
+        if let Some(audit) = &mut session.audit {
+            audit.drain();
+        }
         if self.gather.is_some() {
             self.count(session);
             return Ok(());
         }
         self.drain_rings(session, false);
-        session.end_first_audit(false);
-        if let Some(audit) = &mut session.audit {
-            audit.drain();
-        }
         session.texts.pass();
         let news = session.texts.news();
         let counts = self.drain_tables(session)?;

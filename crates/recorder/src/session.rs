@@ -24,7 +24,7 @@ use afterimage_perf_event::sideband::{self, Sideband};
 use afterimage_perf_event::spec::{EventClass, EventSpec};
 use afterimage_perf_event::sys::Kernel;
 
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::book::{Book, Place, RingOwner};
 use crate::synth::procfs;
 use crate::text::Texts;
@@ -263,7 +263,15 @@ fn open_audit(
     target: &Target,
     notes: &mut Vec<String>,
 ) -> Result<Option<Audit>, RecordError> {
-    let events = stubs.iter().enumerate().filter_map(|(event, stub)| stub.map(|_| event));
+    let with_stub = || stubs.iter().enumerate().filter_map(|(event, stub)| stub.map(|_| event));
+    let compared = |event: &usize| sampling.specs.get(*event).is_some_and(audit::can_be_compared);
+    let events = with_stub().filter(compared);
+    if plan.audit {
+        for event in with_stub().filter(|event| !compared(event)) {
+            let name = sampling.specs.get(event).map_or("", |spec| spec.name.as_str());
+            notes.push(format!("--audit: {name} has no fixed period, so that no control event overflows as it does: give it one with -c"));
+        }
+    }
     let most = if plan.audit { usize::MAX } else { 1 };
     if !plan.audit && !matches!(target, Target::Cpus(_)) {
         return Ok(None);

@@ -62,8 +62,8 @@ fn build(session: &Session, complete: bool, lost: impl Fn(&Row, usize, u32) -> u
                 Some((handlers, stub)) => {
                     let progress = match (complete, session.changes) {
                         (true, _) => Progress::Complete,
-                        (false, 0) => Progress::OneHandler,
-                        (false, _) => Progress::SeveralHandlers,
+                        (false, 0) if session.objects.is_empty() => Progress::OneWay,
+                        (false, _) => Progress::SeveralWays,
                     };
                     let mut counters = handlers.counters(stub, cpu);
                     if session.some_without_program {
@@ -122,10 +122,11 @@ fn admit(counters: &mut Counters, row: &Row) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Complete,
-    /// Sampling goes on, with the handler that it began with.
-    OneHandler,
-    /// Sampling goes on, and handlers were put in force one after the other.
-    SeveralHandlers,
+    /// Sampling goes on, and what passes goes the same ways: one built-in handler has been in force.
+    OneWay,
+    /// Sampling goes on, and some samples went one way and some another: handlers followed each other, or one of an object's
+    /// decides for each sample.
+    SeveralWays,
 }
 
 /// With a program its counters say what should have arrived; what did not is lost.
@@ -145,8 +146,8 @@ fn with_program(row: &Row, kernel_lost: u64, c: &Counters, progress: Progress) -
     let passed = match progress {
         Progress::Complete => c.passed,
         // Each sample that passed went the same ways.
-        Progress::OneHandler => c.passed.min(chained.max(emitted).max(counted)),
-        Progress::SeveralHandlers => c.passed.min(chained.saturating_add(emitted).saturating_add(counted)),
+        Progress::OneWay => c.passed.min(chained.max(emitted).max(counted)),
+        Progress::SeveralWays => c.passed.min(chained.saturating_add(emitted).saturating_add(counted)),
     };
     Tally {
         handled: Some(if complete { c.handled } else { c.filtered + c.dropped + passed }),
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn in_flight_is_not_lost() {
         let row = Row { delivered: 70, lost_records: 2, ..Row::default() };
-        let tally = with_program(&row, 2, &counters(), Progress::OneHandler);
+        let tally = with_program(&row, 2, &counters(), Progress::OneWay);
         assert_eq!((tally.ring.lost, tally.chained, tally.passed), (2, 72, Some(72)));
         assert_eq!(tally.check(), Ok(()));
     }
@@ -214,7 +215,7 @@ mod tests {
         let row = Row { delivered: 50, stored: 30, ..Row::default() };
         let counters =
             Counters { handled: 95, filtered: 10, dropped: 5, passed: 80, stored: 30, ..Counters::default() };
-        let tally = with_program(&row, 0, &counters, Progress::SeveralHandlers);
+        let tally = with_program(&row, 0, &counters, Progress::SeveralWays);
         assert_eq!((tally.passed, tally.handled), (Some(80), Some(95)));
         assert_eq!(tally.check(), Ok(()));
     }

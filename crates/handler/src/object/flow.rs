@@ -100,7 +100,20 @@ impl Walk<'_> {
             }
             class::JMP if insn.code == EXIT => {}
             class::JMP | class::JMP32 => self.jump(site, insn, registers),
+            class::STX if insn.is_atomic() => {
+                // The old value may come back in the source or in r0, and a load in the destination.
+                for register in [0, insn.src, insn.dst] {
+                    if let Some(register) = registers.get_mut(register as usize) {
+                        *register = Value::Unknown;
+                    }
+                }
+                self.enter(next, registers);
+            }
             _ => {
+                if let (LOAD_64, Some(Target::Function(callback))) = (insn.code, self.code.target(site)) {
+                    // Given to a helper that calls it.
+                    self.enter(*callback, NOTHING);
+                }
                 let value = self.value(site, insn, &registers);
                 if let (Some(register), Some(value)) = (registers.get_mut(insn.dst as usize), value) {
                     *register = value;
@@ -148,7 +161,6 @@ impl Walk<'_> {
     fn value(&self, site: Site, insn: Insn, registers: &Registers) -> Option<Value> {
         let of = |register: u8| registers.get(register as usize).copied().unwrap_or(Value::Unknown);
         match insn.class() {
-            // Atomic operations may leave the old value in the source or r0.
             class::STX | class::ST => None,
             _ if self.code.is_rewritten(site) => Some(Value::Unknown),
             class::LDX => Some(self.load(insn, of(insn.src))),

@@ -50,6 +50,11 @@ impl Insn {
         self.code & 7
     }
 
+    /// Whether a store is an atomic operation.
+    pub(super) fn is_atomic(self) -> bool {
+        self.code & 0xe0 == 0xc0
+    }
+
     /// What an arithmetic or jump instruction does.
     pub(super) fn operation(self) -> u8 {
         self.code & 0xf0

@@ -11,6 +11,9 @@ use crate::{Error, ErrorKind, Result};
 /// Names of the public header that the loader itself sets.
 const OURS: [&str; 4] = ["ai_nr_cpus", "ai_handler_id", "ai_context", "ai_stack_words"];
 
+/// No constant ends further into its section than this.
+const LONGEST: usize = 16 << 20;
+
 /// `NAME=VALUE`, as a user says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -72,6 +75,11 @@ pub(super) fn constants(btf: &Btf<'_>) -> Vec<Constant> {
             continue;
         }
         for place in section.iter() {
+            // What a damaged object says of sizes must not be believed.
+            let end = (place.offset as usize).checked_add(place.size);
+            if place.size == 0 || end.is_none_or(|end| end > LONGEST) {
+                continue;
+            }
             let Some(var) = btf.type_by_id::<Var<'_>>(place.ty) else { continue };
             let Some(of) = var.next_type() else { continue };
             found.push(Constant {

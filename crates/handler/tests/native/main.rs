@@ -10,6 +10,7 @@ mod gate;
 mod kernel_faults;
 mod object;
 mod probe;
+mod reach;
 mod rings;
 mod stub;
 mod support;
