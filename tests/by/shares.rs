@@ -78,9 +78,14 @@ fn events_are_counted_apart() {
     }
     let _turn = turn();
     let faults = workload::build().faults;
-    let seen = readout("comm", &["-e", "page-faults,cpu-clock", "-c", "1000000", "--", word(&faults), "10"]);
-    let events: Vec<&str> = seen["events"].as_array().unwrap().iter().filter_map(|e| e["name"].as_str()).collect();
-    assert_eq!(events, ["page-faults", "cpu-clock"]);
+    let script = format!("{} 1500; i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done", word(&faults));
+    let words = ["-e", "page-faults/period=1/,cpu-clock", "-F", "1000", "--", "sh", "-c", &script];
+    let seen = readout("comm,ip", &words);
+    let [first, second] = seen["events"].as_array().unwrap().as_slice() else { panic!("two events: {seen}") };
+    assert_eq!((&first["name"], &second["name"]), (&"page-faults/period=1/".into(), &"cpu-clock".into()));
+    assert_eq!(samples_where(rows(first), &|row| row["ip"]["sym"] == "touch_pages"), 1500);
+    assert!(number(&second["samples"]) > 20, "{second}");
+    assert!(samples_where(rows(second), &|row| row["comm"] == "sh") > 20, "{second}");
 }
 
 /// The whole machine by CPU, cgroup and kernel stack: everything is in some row, and stacks have names.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use afterimage_perf_data::{Tally, journal};
-use afterimage_testkit::{guest, has, objects, workload};
+use afterimage_testkit::{Need, guest, has, objects, workload};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::common::{file, folder, stderr, word};
@@ -23,16 +23,13 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    fn new(mount: PathBuf) -> Option<Cgroup> {
+    fn new(mount: PathBuf) -> Cgroup {
         std::fs::create_dir(&mount).unwrap();
         let mounted = Command::new("mount").args(["-t", "cgroup2", "none", word(&mount)]).output().unwrap();
-        if !mounted.status.success() {
-            println!("no cgroup of version 2 here: {}", stderr(&mounted));
-            return None;
-        }
+        assert!(mounted.status.success(), "{}", stderr(&mounted));
         let dir = mount.join(format!("afterimage-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        Some(Cgroup { mount, dir })
+        Cgroup { mount, dir }
     }
 
     fn id(&self) -> u64 {
@@ -55,13 +52,14 @@ impl Drop for Cgroup {
 
 #[test]
 fn cgroup_time_adds_up_to_all_samples() {
-    if !has("cgroup_time_adds_up_to_all_samples", &NEEDS) {
+    let test = "cgroup_time_adds_up_to_all_samples";
+    if !has(test, &NEEDS) || !has(test, &[Need::Cgroup2]) {
         return;
     }
     let _turn = beside();
     let (folder, split) = (folder(), workload::build().split);
     let path = file(&folder, "data");
-    let Some(cgroup) = Cgroup::new(file(&folder, "cgroup")) else { return };
+    let cgroup = Cgroup::new(file(&folder, "cgroup"));
     let command = format!("echo $$ > {}/cgroup.procs; exec {} 0.4 > /dev/null", word(&cgroup.dir), word(&split));
     let handler = ["--handler", &object("cgroup_time"), "--set", "batch=25"];
     with_object(&path, "cpu-clock", &handler, &["sh", "-c", &command]);

@@ -26,9 +26,11 @@ impl Outputs {
     fn of(private: &Private, event: usize) -> Outputs {
         let mut outputs = Outputs::default();
         for handler in private.handlers.iter().filter(|handler| handler.event == event) {
+            // A program of an object may be called like a built-in handler.
             match (handler.name.as_str(), handler.output_event) {
-                ("none", _) | (_, None) if handler.name != "count" => (),
+                (_, output) if !handler.is_built_in() => outputs.ring = output.or(outputs.ring),
                 ("count", output) => outputs.entries = Some(output.unwrap_or(event)),
+                ("none", _) | (_, None) => (),
                 (_, output) => outputs.ring = output,
             }
         }
@@ -67,7 +69,7 @@ pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
 
 fn count(private: &Private, file: &FileReader<'_>) -> Written {
     let entries_of = |event: usize| {
-        let mut counts = private.handlers.iter().filter(|handler| handler.name == "count");
+        let mut counts = private.handlers.iter().filter(|handler| handler.is_built_in() && handler.name == "count");
         counts.any(|handler| handler.output_event.unwrap_or(handler.event) == event)
     };
     let holds_entries: Vec<bool> = (0..file.events().len()).map(entries_of).collect();

@@ -113,6 +113,9 @@ impl Running<'_> {
         let events = with_stub.map(|(spec, _)| EventConfig::from_attr(&spec.attr)).collect::<Result<Vec<_>, _>>();
         let events = events.map_err(failed)?;
         let kept = kept(objects, handlers, keep_maps)?;
+        if handlers.next_id().0 == u16::MAX {
+            return Err(refuse(RefusalKind::Impossible, "this recording has had all handlers that can be numbered"));
+        }
         let before = Instant::now();
         let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &kept).map_err(failed)?;
         let id = handlers.add(loaded.name.clone(), loaded.program().map_err(failed)?);

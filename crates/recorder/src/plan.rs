@@ -141,7 +141,7 @@ impl Plan {
 
     /// Whether what was asked for cannot be had without a program.
     pub(crate) fn needs_program(&self) -> bool {
-        self.handler.is_some() || self.by.is_some() || self.gate.is_some()
+        self.handler.is_some() || self.by.is_some() || self.gate.is_some() || self.audit
     }
 }
 

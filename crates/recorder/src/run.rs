@@ -119,6 +119,7 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     let option = match (&plan.handler, &plan.gate) {
         (Some(_), _) => "--handler",
         (None, Some(_)) => "--where",
+        (None, None) if plan.audit => "--audit",
         (None, None) => return Ok(()),
     };
     if plan.events.iter().all(|event| event.class == EventClass::Tracepoint) {

@@ -52,6 +52,8 @@ pub enum Need {
     Libipt,
     /// `setpriv` to drop privileges.
     Setpriv,
+    /// A kernel with cgroups of version 2, which root can mount.
+    Cgroup2,
     /// A mounted or mountable tracefs.
     Tracefs,
     /// Foreign recordings in the folder that `AFTERIMAGE_CORPUS` names.
@@ -109,6 +111,11 @@ impl Need {
                 (!header.iter().any(|header| header.exists())).then(|| "needs libipt's headers (libipt-dev)".into())
             }
             Need::Setpriv => no_command("setpriv"),
+            Need::Cgroup2 => {
+                let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+                let there = is_root() && known.lines().any(|line| line.ends_with("\tcgroup2"));
+                (!there).then(|| "needs root and cgroups of version 2".into())
+            }
             Need::Tracefs => tracefs().is_none().then(|| "needs a tracefs".into()),
             Need::Corpus => corpus().is_none().then(|| "needs AFTERIMAGE_CORPUS".into()),
             Need::Pmu => {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use afterimage_perf_data::RecordingTally;
-use afterimage_recorder::by::{At, EventRows, Key, Readout, Row, Value as By, bucket_range};
+use afterimage_recorder::by::{At, EventRows, Field, Key, Readout, Row, Value as By, bucket_range};
 use serde_json::{Map, Value, json};
 
 use super::Show;
@@ -52,11 +52,13 @@ fn one_row(show: &Show, row: &Row) -> Value {
     let mut object = Map::new();
     object.insert("samples".into(), json!(row.samples));
     let value = if show.value == By::Count { row.samples } else { row.value };
-    object.insert("value".into(), json!(value));
+    let of_addresses = matches!(show.value, By::Sum(Field::Addr) | By::Max(Field::Addr) | By::Hist(Field::Addr));
+    let amount = |amount: u64| if of_addresses { json!(format!("{amount:#x}")) } else { json!(amount) };
+    object.insert("value".into(), amount(value));
     if let By::Hist(_) = show.value {
         let buckets = row.buckets.iter().map(|(bucket, samples)| {
             let (first, last) = bucket_range(*bucket);
-            json!({"from": first, "to": last, "samples": samples})
+            json!({"from": amount(first), "to": amount(last), "samples": samples})
         });
         object.insert("buckets".into(), buckets.collect());
     }

@@ -19,6 +19,8 @@ pub use value::{Unreadable, Value};
 
 /// `BTF_MAGIC`.
 const MAGIC: u16 = 0xeb9f;
+/// Longer names are cut. The kernel's own limit is 128 bytes.
+const NAME_MAX: usize = 512;
 /// Most types that lead from one to the next: qualifiers, typedefs, arrays of arrays, structs in structs.
 const DEEPEST: u32 = 32;
 
@@ -225,7 +227,8 @@ impl<'b> Types<'b> {
     }
 
     fn string(&self, offset: u32) -> Cow<'b, str> {
-        String::from_utf8_lossy(until_nul(self.strings.get(offset as usize..).unwrap_or_default()))
+        let rest = self.strings.get(offset as usize..).unwrap_or_default();
+        String::from_utf8_lossy(until_nul(&rest[..rest.len().min(NAME_MAX)]))
     }
 }
 

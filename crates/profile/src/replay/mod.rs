@@ -6,7 +6,7 @@ mod shape;
 mod target;
 
 use afterimage_perf_data::record::{Sample, cpumode, kind};
-use afterimage_perf_data::{AttrFlags, EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, context};
+use afterimage_perf_data::{Attr, AttrFlags, EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, context};
 
 use crate::said::Said;
 use crate::sample::TimedSample;
@@ -280,14 +280,13 @@ impl<'f> Run<'f> {
         let Some(event) = self.reader.event_for(raw) else { return };
         let Some(outer) = self.shapes.get(event).and_then(|shape| shape.fields(raw)) else { return };
         let Some((hdr, _)) = self.payload(raw, event).and_then(|(_, payload)| groups::read(payload)) else { return };
-        let attr = self.reader.events().get(of).map(|event| &event.attr);
-        let fixed = attr.filter(|attr| !attr.flags.contains(AttrFlags::FREQ)).map_or(1, |attr| attr.period_or_freq);
+        let period = self.reader.events().get(of).map_or(1, |event| period_of(&event.attr));
         let fields = Fields {
             ip: hdr.ip,
             time: if hdr.time == 0 { outer.time } else { Some(hdr.time) },
             cpu: Some(hdr.cpu),
             // Payloads carry none.
-            period: fixed.max(1),
+            period,
             ..outer
         };
         let misc = if hdr.ip >> 63 == 1 { cpumode::KERNEL } else { cpumode::USER };
@@ -390,4 +389,18 @@ struct Rest<'s, 'f> {
     cgroup: Option<u64>,
     emitted: bool,
     said: &'s [Said<'f>],
+}
+
+/// For how many counts a sample of an event stands that does not say so itself: the event's fixed period, or the nanoseconds
+/// between two ticks of a clock; 1 where the kernel adapts the period.
+fn period_of(attr: &Attr) -> u64 {
+    const SOFTWARE: u32 = 1;
+    // PERF_COUNT_SW_CPU_CLOCK and PERF_COUNT_SW_TASK_CLOCK.
+    let clock = attr.kind == SOFTWARE && attr.config <= 1;
+    let set = attr.period_or_freq.max(1);
+    match (attr.flags.contains(AttrFlags::FREQ), clock) {
+        (false, _) => set,
+        (true, true) => (1_000_000_000 / set).max(1),
+        (true, false) => 1,
+    }
 }

@@ -1,6 +1,6 @@
 //! Paths of cgroups by their number, which is the inode of their folder in the unified hierarchy.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,23 @@ pub(crate) struct Cgroups {
     /// Where the hierarchy is mounted.
     root: Option<PathBuf>,
     paths: HashMap<u64, String>,
+    /// Those that a walk did not find: gone, or outside of what is mounted here. They are not looked for again.
+    missing: HashSet<u64>,
 }
 
 impl Cgroups {
     pub(crate) fn new() -> Cgroups {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Cgroups { root: mount_point(&mounts), paths: HashMap::new() }
+        Cgroups { root: mount_point(&mounts), paths: HashMap::new(), missing: HashSet::new() }
     }
 
     /// Looks for the paths of those that are not known. Best done soon: a cgroup goes with its last task.
     pub(crate) fn learn(&mut self, ids: impl IntoIterator<Item = u64>) {
-        let unknown = ids.into_iter().any(|id| !self.paths.contains_key(&id));
-        if let (true, Some(root)) = (unknown, &self.root) {
+        let is_new = |id: &u64| !self.paths.contains_key(id) && !self.missing.contains(id);
+        let new: Vec<u64> = ids.into_iter().filter(is_new).collect();
+        if let (false, Some(root)) = (new.is_empty(), &self.root) {
             walk(root, &mut self.paths);
+            self.missing.extend(new.into_iter().filter(|id| !self.paths.contains_key(id)));
         }
     }
 
@@ -83,7 +87,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("a/b")).unwrap();
         fs::write(root.path().join("a/cgroup.procs"), "").unwrap();
-        let mut cgroups = Cgroups { root: Some(root.path().to_owned()), paths: HashMap::new() };
+        let mut cgroups =
+            Cgroups { root: Some(root.path().to_owned()), paths: HashMap::new(), missing: HashSet::new() };
         let inode = |path: &str| fs::metadata(root.path().join(path)).unwrap().ino();
         cgroups.learn([inode("a/b")]);
         assert_eq!(cgroups.path(inode("a/b")), Some("/a/b"));

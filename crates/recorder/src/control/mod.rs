@@ -47,6 +47,8 @@ pub(crate) struct Control {
     peers: Vec<Peer>,
     next: u64,
     lease: Option<Lease>,
+    /// A descriptor that is given up where there is no other one left, so that a peer can be told to go.
+    spare: Option<OwnedFd>,
 }
 
 impl Control {
@@ -57,7 +59,7 @@ impl Control {
 
     fn open_in(folder: &Path, session: u32) -> io::Result<Control> {
         let listening = Listening::begin(folder, session)?;
-        Ok(Control { listening, peers: Vec::new(), next: 0, lease: None })
+        Ok(Control { listening, peers: Vec::new(), next: 0, lease: None, spare: spare() })
     }
 
     /// What to wait for before [`Control::serve`].
@@ -102,7 +104,13 @@ impl Control {
             let fd = match rustix::net::accept_with(&self.listening.fd, flags) {
                 Ok(fd) => fd,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                // Nobody is left; or there are no descriptors, and the peer waits until there are.
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
+                    // One that nobody takes would wake us for ever.
+                    drop(rustix::net::accept_with(&self.listening.fd, flags));
+                    self.spare = spare();
+                    continue;
+                }
+                // Nobody is left.
                 Err(_) => return,
             };
             let Ok(who) = Credentials::of(std::os::fd::AsFd::as_fd(&fd)) else { continue };
@@ -178,6 +186,10 @@ pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
     seconds.saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+fn spare() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
 #[cfg(test)]
