@@ -83,9 +83,9 @@ fn events_are_counted_apart() {
     let seen = readout("comm,ip", &words);
     let [first, second] = seen["events"].as_array().unwrap().as_slice() else { panic!("two events: {seen}") };
     assert_eq!((&first["name"], &second["name"]), (&"page-faults/period=1/".into(), &"cpu-clock".into()));
-    assert_eq!(samples_where(rows(first), &|row| row["ip"]["sym"] == "touch_pages"), 1500);
+    assert_eq!(samples_where(rows(first), |row: &Value| row["ip"]["sym"] == "touch_pages"), 1500);
     assert!(number(&second["samples"]) > 20, "{second}");
-    assert!(samples_where(rows(second), &|row| row["comm"] == "sh") > 20, "{second}");
+    assert!(samples_where(rows(second), |row: &Value| row["comm"] == "sh") > 20, "{second}");
 }
 
 /// The whole machine by CPU, cgroup and kernel stack: everything is in some row, and stacks have names.
