@@ -52,7 +52,7 @@ pub(crate) struct ChangeArgs {
     after_help = "SESSION is the first column of `afterimage handler list`. It may be left out while one recording runs."
 )]
 pub(crate) struct SwapArgs {
-    /// The recording, and the handler: none, emit, count, or one of your own as FILE.o[:PROGRAM]
+    /// The recording, and the handler: none, emit, count, or one of your own as FILE.o or FILE.o:PROGRAM
     #[arg(value_name = "[SESSION] NAME", required = true, num_args = 1..=2)]
     pub(crate) words: Vec<String>,
     /// Set a constant of your own handler; may be repeated

@@ -57,7 +57,7 @@ pub(crate) struct RecordArgs {
     /// Start sampling this many milliseconds after everything is set up
     #[arg(short = 'D', long = "delay", value_name = "MS")]
     pub(crate) delay: Option<u64>,
-    /// Program that runs on each sample: none, emit, count, or one of your own as FILE.o[:PROGRAM]
+    /// Program that runs on each sample: none, emit, count, or one of your own as FILE.o or FILE.o:PROGRAM
     #[arg(long = "handler", value_name = "NAME")]
     pub(crate) handler: Option<String>,
     /// Set a constant of your own handler; may be repeated
