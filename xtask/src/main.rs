@@ -4,6 +4,7 @@ mod bench;
 mod doctors;
 mod fuzz;
 mod guest;
+mod kernel_core;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ enum Job {
     Doctors,
     /// Run tests in guests with stock kernels, under emulation
     Guest(guest::Options),
+    /// Compile the queue of the kernel module kcore_qc to the assembly that it ships
+    KernelCore(kernel_core::Options),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Job::BenchData(options) => bench::data::run(&options),
         Job::Doctors => doctors::run(),
         Job::Guest(options) => guest::run(&options),
+        Job::KernelCore(options) => kernel_core::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
