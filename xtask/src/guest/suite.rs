@@ -25,6 +25,7 @@ pub(crate) const SUITE: &[Member] = &[
     Member { package: "afterimage-recorder", folder: "crates/recorder", target: None },
     tests("guest", "xtask/guest", "loads"),
     tests("guest", "xtask/guest", "texts"),
+    tests("guest", "xtask/guest", "qc"),
     tests("afterimage", "", "cli"),
     tests("afterimage", "", "report"),
     tests("afterimage", "", "export"),
@@ -44,6 +45,7 @@ const SHORT: &[&str] = &[
     "recorder",
     "guest-loads",
     "guest-texts",
+    "guest-qc",
     "afterimage-record::elsewhere",
     "afterimage-record::probes",
     "afterimage-record::chained",
@@ -145,9 +147,10 @@ mod tests {
             "recorder-lib",
             "guest-loads",
             "guest-texts",
+            "guest-qc",
         ];
-        assert_eq!(names[..6], all);
-        assert_eq!(names[6..], ["afterimage-record"], "no word is a filter for all");
+        assert_eq!(names[..7], all);
+        assert_eq!(names[7..], ["afterimage-record"], "no word is a filter for all");
     }
 
     #[test]
