@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The queue: core/src/lib.rs and crates/quiesce, compiled by `cargo xtask kernel-core` with rustc 1.95.0.
- * Not edited by hand.
+ * Not edited by hand. Sources: 7d375b73872eec52.
  */
 #include <linux/linkage.h>
 

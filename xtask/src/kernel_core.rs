@@ -33,7 +33,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let path = crate::root().join("kernel/kcore_qc/core.S");
     let text = translate(&compile()?)?;
-    let text = format!("{}{text}", head(&version()?));
+    let text = format!("{}{text}", head(&version()?, sources()?));
     if !options.check {
         return fs::write(&path, text).with_context(|| path.display().to_string());
     }
@@ -42,12 +42,32 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn head(compiler: &str) -> String {
+fn head(compiler: &str, sources: u64) -> String {
     format!(
         "/* SPDX-License-Identifier: GPL-2.0 */\n\
          /*\n * The queue: core/src/lib.rs and crates/quiesce, compiled by `cargo xtask kernel-core` with {compiler}.\n \
-         * Not edited by hand.\n */\n#include <linux/linkage.h>\n\n\t.text\n"
+         * Not edited by hand. Sources: {sources:016x}.\n */\n#include <linux/linkage.h>\n\n\t.text\n"
     )
+}
+
+/// A sum (FNV-1a) over the lines of the sources, in the order of their paths, but for comments: so that it can be seen
+/// without compiling whether the assembly is of these.
+fn sources() -> Result<u64> {
+    let mut paths = vec![crate::root().join("kernel/kcore_qc/core/src/lib.rs")];
+    let queue = crate::root().join("crates/quiesce/src");
+    for entry in fs::read_dir(&queue).with_context(|| queue.display().to_string())? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+    for path in paths {
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
+        for byte in lines.flat_map(|line| line.bytes().chain([b'\n'])) {
+            sum = (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    Ok(sum)
 }
 
 fn version() -> Result<String> {
@@ -161,6 +181,13 @@ mod tests {
     const WHOLE: &str = "\t.file\t\"a\"\n\t.section\t.text.f,\"ax\",@progbits\n\t.globl\tf\n\t.p2align\t4\n\
         \t.type\tf,@function\nf:\n.Lfunc_begin0:\n\t.cfi_startproc\n\tje\t.LBB0_1\n\tjmpq\t*memset@GOTPCREL(%rip)\n\
         .LBB0_1:\n\tretq\n.Lfunc_end0:\n\t.size\tf, .Lfunc_end0-f\n\t.section\t\".note.GNU-stack\",\"\",@progbits\n";
+
+    #[test]
+    fn the_assembly_is_of_these_sources() {
+        let text = fs::read_to_string(crate::root().join("kernel/kcore_qc/core.S")).unwrap();
+        let sources = format!("Sources: {:016x}.", sources().unwrap());
+        assert!(text.contains(&sources), "run `cargo xtask kernel-core`: core.S is not of {sources}");
+    }
 
     #[test]
     fn functions_are_in_the_kernels_terms() {

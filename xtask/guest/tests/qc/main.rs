@@ -8,12 +8,13 @@ mod texts;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afterimage_testkit::{Need, has};
 use kcore::{Kcore, Query};
-use texts::{Program, until};
+use texts::{Program, found, until};
 
 /// The module, loaded; one test at a time. It is removed at the end.
 struct Module {
@@ -104,6 +105,41 @@ fn text_of_a_module_stays_for_three_passes() {
         kcore.qc().unwrap();
     }
     assert_ne!(kcore.read(address, 64), bytes);
+}
+
+#[test]
+fn text_of_a_trampoline_stays_for_three_passes() {
+    if !can("text_of_a_trampoline_stays_for_three_passes") {
+        return;
+    }
+    let _module = Module::load("");
+    let kcore = Kcore::open();
+    kcore.qc().unwrap();
+    let load = env!("CARGO_BIN_EXE_load");
+    let mut load = Command::new(load).args(["fentry", "--count", "1", "--life", "2s"]).spawn().unwrap();
+    // It is filled after it has its name.
+    let (address, bytes) = found("a trampoline with code", || {
+        let address = *trampolines().first()?;
+        let bytes = kcore.read(address, 64);
+        bytes.iter().any(|byte| !matches!(byte, 0 | 0xcc)).then_some((address, bytes))
+    });
+    assert!(load.wait().unwrap().success());
+    until("it is gone", || !trampolines().contains(&address));
+    assert!(kcore.query().unwrap().waiting > 0);
+    for pass in 0..3 {
+        assert_eq!(kcore.read(address, 64), bytes, "after {pass} passes");
+        kcore.qc().unwrap();
+    }
+    // The name goes just before the text: the first pass may have ended in between.
+    until("its text is gone", || kcore.qc().is_ok() && kcore.read(address, 64) != bytes);
+    assert_eq!(kcore.query().unwrap().broken, 0);
+}
+
+/// Where trampolines are. The kernel names them `bpf_trampoline_NUMBER`.
+fn trampolines() -> Vec<u64> {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    let lines = symbols.lines().filter(|line| line.contains(" bpf_trampoline_") && line.ends_with("[bpf]"));
+    lines.map(|line| u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()).collect()
 }
 
 #[test]

@@ -33,8 +33,16 @@ impl Program {
 
 /// Waits until something is so.
 pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
+    found(what, || is().then_some(()));
+}
+
+/// Waits for something.
+pub(crate) fn found<T>(what: &str, find: impl Fn() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
-    while !is() {
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
         assert!(Instant::now() < end, "waited in vain: {what}");
         sleep(Duration::from_millis(1));
     }
