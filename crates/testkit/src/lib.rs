@@ -19,6 +19,7 @@
 //!
 //! [`workload`] builds the programs whose behaviour is known beforehand.
 
+mod built;
 pub mod objects;
 pub mod workload;
 

@@ -5,8 +5,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::{env, fs, io};
+use std::{fs, io};
+
+use crate::built;
 
 const HEADER: (&str, &str) = ("afterimage.bpf.h", include_str!("../../handler/src/bpf/include/afterimage.bpf.h"));
 
@@ -33,7 +34,7 @@ const FLAGS: &[&str] = &["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-c"
 /// # Panics
 /// When they can't be built.
 pub fn build() -> PathBuf {
-    match beside_this_binary().and_then(|parent| build_in(&parent)) {
+    match built::beside_this_binary().and_then(|parent| build_in(&parent)) {
         Ok(folder) => folder,
         Err(error) => panic!("the objects could not be built: {error}"),
     }
@@ -55,11 +56,7 @@ pub fn line_of(source: &str, text: &str) -> usize {
 
 /// Whether they stand built beside the running binary, so that no compiler is needed.
 pub(crate) fn is_built() -> bool {
-    beside_this_binary().is_ok_and(|folder| folder_in(&folder).exists())
-}
-
-fn beside_this_binary() -> io::Result<PathBuf> {
-    Ok(env::current_exe()?.parent().unwrap_or(Path::new(".")).to_path_buf())
+    built::beside_this_binary().is_ok_and(|folder| folder_in(&folder).exists())
 }
 
 fn folder_in(parent: &Path) -> PathBuf {
@@ -74,20 +71,7 @@ fn folder_in(parent: &Path) -> PathBuf {
 /// # Errors
 /// When the compiler is missing or fails, or the folder can't be written.
 pub fn build_in(parent: &Path) -> io::Result<PathBuf> {
-    static TURN: AtomicU32 = AtomicU32::new(0);
-    let dir = folder_in(parent);
-    if dir.exists() {
-        return Ok(dir);
-    }
-    // As for workloads: built elsewhere, and put in place by a rename.
-    let turn = TURN.fetch_add(1, Ordering::Relaxed);
-    let building = parent.join(format!("objects-{}-{turn}", std::process::id()));
-    fs::create_dir_all(&building)?;
-    let built = compile_in(&building);
-    if built.is_err() || fs::rename(&building, &dir).is_err() {
-        fs::remove_dir_all(&building)?;
-    }
-    built.map(|()| dir)
+    built::once(parent, &folder_in(parent), compile_in)
 }
 
 fn compile_in(dir: &Path) -> io::Result<()> {

@@ -6,8 +6,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::{env, fs, io};
+use std::{fs, io};
+
+use crate::built;
 
 const SOURCES: &[(&str, &str)] = &[
     ("common.h", include_str!("../../../tests/workload/common.h")),
@@ -75,15 +76,11 @@ pub fn build() -> Paths {
 
 /// Whether the programs stand built beside the running binary, so that no compiler is needed.
 pub(crate) fn is_built() -> bool {
-    beside_this_binary().is_ok_and(|folder| folder_in(&folder).exists())
+    built::beside_this_binary().is_ok_and(|folder| folder_in(&folder).exists())
 }
 
 fn try_build() -> io::Result<PathBuf> {
-    build_in(&beside_this_binary()?)
-}
-
-fn beside_this_binary() -> io::Result<PathBuf> {
-    Ok(env::current_exe()?.parent().unwrap_or(Path::new(".")).to_path_buf())
+    build_in(&built::beside_this_binary()?)
 }
 
 /// The folder of the programs in `parent`, named after what they are made of.
@@ -99,20 +96,7 @@ fn folder_in(parent: &Path) -> PathBuf {
 /// # Errors
 /// When the compiler is missing or fails, or the folder can't be written.
 pub fn build_in(parent: &Path) -> io::Result<PathBuf> {
-    static TURN: AtomicU32 = AtomicU32::new(0);
-    let dir = folder_in(parent);
-    if dir.exists() {
-        return Ok(dir);
-    }
-    // Tests run side by side, so build elsewhere and put the whole folder in place by a rename: one of them wins.
-    let turn = TURN.fetch_add(1, Ordering::Relaxed);
-    let building = parent.join(format!("workload-{}-{turn}", std::process::id()));
-    fs::create_dir_all(&building)?;
-    let built = compile_in(&building);
-    if built.is_err() || fs::rename(&building, &dir).is_err() {
-        fs::remove_dir_all(&building)?;
-    }
-    built.map(|()| dir)
+    built::once(parent, &folder_in(parent), compile_in)
 }
 
 fn compile_in(dir: &Path) -> io::Result<()> {
