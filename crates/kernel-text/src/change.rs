@@ -437,7 +437,8 @@ impl Timeline {
         self.mark(text);
     }
 
-    pub(crate) fn set_loader(&mut self, text: TextId, loader: Loader<'_>) {
+    /// Says who loaded a text, where that is learned after the text came. A text that is not kept any more is left alone.
+    pub fn set_loader(&mut self, text: TextId, loader: Loader<'_>) {
         self.rows.set_loader(text, loader);
         self.mark(text);
     }

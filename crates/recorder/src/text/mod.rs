@@ -8,6 +8,7 @@ mod kernel;
 mod living;
 mod program_info;
 mod rescan;
+mod threads;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use afterimage_kernel_text::capture::by_id::Program;
 use afterimage_kernel_text::capture::{Captured, Capturer, Options, Stats};
-use afterimage_kernel_text::{BpfProgram, Image, KsymChange, Live, Loader, Seen, TextId, TextKind, Way};
+use afterimage_kernel_text::{BpfProgram, Image, KsymChange, Live, Seen, TextId, TextKind, Way};
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
 use afterimage_perf_data::record::{BpfEvent, Ksymbol, RawRecord, decode, kind};
 use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc};
@@ -25,6 +26,7 @@ pub use watch::Watch;
 
 use living::Living;
 use rescan::Rescan;
+use threads::Threads;
 
 /// Images that are remembered as written; a text that comes again and again is written once.
 const REMEMBERED: usize = 1 << 16;
@@ -47,8 +49,7 @@ pub(crate) struct Texts {
     pass_began: u64,
     pass_ended: u64,
     layout: Layout,
-    /// Names of threads, for who loaded what.
-    comms: HashMap<u32, Box<str>>,
+    threads: Threads,
     /// Functions of programs that were unregistered and whose free was not seen yet: address and time.
     awaited: HashMap<u64, u64>,
     /// Copies of texts whose record had not been read when they came.
@@ -111,7 +112,7 @@ impl Texts {
             pass_began: 0,
             pass_ended: 0,
             layout: Layout::new(&Attr::default(), Endian::NATIVE),
-            comms: HashMap::new(),
+            threads: Threads::default(),
             awaited: HashMap::new(),
             early: Vec::new(),
             living: Living::default(),
@@ -186,13 +187,9 @@ impl Texts {
                 self.live.timeline.lost(lost.id.time.unwrap_or(self.now));
                 self.rescan.lost();
             }
-            Ok(Record::Comm(comm)) => drop(self.comms.insert(comm.tid, String::from_utf8_lossy(comm.comm).into())),
-            Ok(Record::Fork(task)) => {
-                if let Some(comm) = self.comms.get(&task.ptid).cloned() {
-                    self.comms.entry(task.tid).or_insert(comm);
-                }
-            }
-            Ok(Record::Exit(task)) => drop(self.comms.remove(&task.tid)),
+            Ok(Record::Comm(comm)) => self.threads.named(comm.tid, comm.comm),
+            Ok(Record::Fork(task)) => self.threads.forked(task.ptid, task.tid),
+            Ok(Record::Exit(task)) => self.threads.ended(task.tid),
             _ => (),
         }
     }
@@ -200,12 +197,15 @@ impl Texts {
     fn symbol(&mut self, symbol: &Ksymbol<'_>) {
         let time = symbol.id.time.unwrap_or(0);
         self.now = self.now.max(time);
-        let origin = symbol.id.tid.unwrap_or(0);
-        let (pid, comm) = (symbol.id.pid.unwrap_or(0), self.comms.get(&origin));
-        let loader = comm.filter(|_| pid != 0).map(|comm| Loader { pid, comm });
+        let (pid, tid) = (symbol.id.pid.unwrap_or(0), symbol.id.tid.unwrap_or(0));
+        let loader = self.threads.loader(pid, tid).filter(|_| pid != 0);
+        let awaited = loader.is_none() && pid != 0 && !symbol.unregister();
         let change = KsymChange::of(symbol, loader);
         self.heard = true;
         let Some(text) = self.live.timeline.apply(time, &change) else { return };
+        if awaited {
+            self.threads.awaits(text, pid, tid);
+        }
         let kind = TextKind::of(symbol.kind, symbol.name);
         if kind == TextKind::Program {
             if symbol.unregister() {
@@ -222,6 +222,7 @@ impl Texts {
         // No later than this one began: the last one had ended before it.
         self.pass_began = std::mem::replace(&mut self.pass_ended, monotonic());
         let mut pass = capturer.pass();
+        self.threads.pass(&mut self.live.timeline);
         self.rescan.run(&mut self.live.timeline);
         self.living.confirm(&self.live.timeline).into_iter().for_each(|(text, read)| {
             self.image(text, &read.bytes, read.time, Way::Memory, read.proven);

@@ -62,7 +62,7 @@ impl Watch {
         let layout = Layout::new(sideband.attr(), Endian::NATIVE);
         texts.listen(layout);
         for (tid, comm) in threads() {
-            texts.comms.entry(tid).or_insert(comm);
+            texts.threads.named(tid, comm.as_bytes());
         }
         Ok(Watch { texts, sideband, layout, gathered: News::default(), damaged: 0 })
     }
