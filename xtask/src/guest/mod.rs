@@ -34,11 +34,11 @@ pub(crate) struct Options {
     /// Keep what was packed and the disk that files came back on
     #[arg(long)]
     keep: bool,
-    /// Seconds after which a guest is killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
-    timeout: u64,
+    /// Seconds after which a guest is killed; 5400, or 1800 with --short
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     /// Seconds after which a test executable is killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     test_timeout: u64,
     /// Break something on purpose, to see how it is reported
     #[arg(long, value_name = "NAME")]
@@ -105,7 +105,7 @@ fn all(
 
 impl Options {
     fn limit(&self) -> Duration {
-        Duration::from_secs(self.timeout)
+        Duration::from_secs(self.timeout.unwrap_or(if self.short { 1800 } else { 5400 }))
     }
 
     fn test_limit(&self) -> Duration {

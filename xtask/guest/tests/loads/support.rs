@@ -129,6 +129,9 @@ impl Seen {
             };
             ring.drain(head, keep).unwrap();
         }
+        // Each CPU has a ring of its own, and what comes on one may go on another.
+        self.symbols.sort_by_key(|symbol| symbol.time);
+        self.pokes.sort_by_key(|poke| poke.time);
     }
 
     /// Waits for what the kernel does later.
