@@ -48,6 +48,8 @@ static DEFINE_SPINLOCK(kqc_lock);
 /* Under kqc_lock. */
 static struct kqc_core core;
 static struct reader readers[KQC_OPENERS];
+/* Texts taken over and given out again, counted apart from the queue. Under kqc_lock. */
+static u64 taken_over, given_out;
 /* Whether anyone has a guarantee: written under kqc_lock, read without. */
 static bool asked;
 /* Where memory for places comes and goes. Taken before kqc_lock, and by no one who frees text. */
@@ -86,6 +88,7 @@ bool kqc_hold(enum kqc_kind kind, void *address, u32 size, u64 held_bytes)
 
 	spin_lock_irqsave(&kqc_lock, flags);
 	deferred = kqc_core_defer(&core, text, held_bytes, ktime_get_ns());
+	taken_over += deferred == KQC_HELD || deferred == KQC_OVER;
 	spin_unlock_irqrestore(&kqc_lock, flags);
 	if (deferred == KQC_OVER)
 		mod_delayed_work(system_unbound_wq, &bounds_work, 0);
@@ -101,6 +104,7 @@ static bool pop(struct kqc_text *text)
 
 	spin_lock_irqsave(&kqc_lock, flags);
 	popped = kqc_core_pop(&core, ktime_get_ns(), text);
+	given_out += popped;
 	spin_unlock_irqrestore(&kqc_lock, flags);
 	return popped;
 }
@@ -285,4 +289,7 @@ void kqc_hold_exit(void)
 	free_due();
 	cancel_delayed_work_sync(&bounds_work);
 	return_places();
+	/* What was not given out is never freed. */
+	WARN_ON(taken_over != given_out || provided);
+	pr_info("kcore_qc: %llu texts were held, %llu of them freed\n", taken_over, given_out);
 }

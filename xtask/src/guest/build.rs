@@ -29,9 +29,9 @@ impl Built {
     }
 }
 
-/// Builds everything in `folder`, which is a target directory of its own: other flags would throw away what others
-/// build.
-pub(crate) fn build(members: &[Member], folder: &Path) -> Result<Built> {
+/// Builds tests, and the programs of packages, in `folder`, which is a target directory of its own: other flags would
+/// throw away what others build.
+pub(crate) fn build(members: &[Member], packages: &[&str], folder: &Path) -> Result<Built> {
     let mut tests = cargo(folder);
     tests.args(["test", "--no-run"]);
     for member in members {
@@ -48,7 +48,10 @@ pub(crate) fn build(members: &[Member], folder: &Path) -> Result<Built> {
         found.push((*member, path.with_context(|| format!("cargo built no {}", member.name()))?));
     }
     let mut programs = cargo(folder);
-    programs.args(["build", "-p", "guest", "-p", "afterimage", "--bins"]);
+    programs.args(["build", "--bins"]);
+    for package in packages {
+        programs.args(["-p", package]);
+    }
     let programs = self::artifacts(&mut programs)?.iter().filter_map(executable).collect();
     Ok(Built { tests: found, programs })
 }

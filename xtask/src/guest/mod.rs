@@ -12,6 +12,7 @@ mod modules;
 mod pack;
 mod planted;
 mod session;
+mod stress;
 mod suite;
 mod verdict;
 
@@ -43,6 +44,11 @@ pub(crate) struct Options {
     /// Break something on purpose, to see how it is reported
     #[arg(long, value_name = "NAME")]
     fault: Option<planted::Planted>,
+    #[command(flatten)]
+    stress: stress::Options,
+    /// A thread of this machine for each CPU of a guest: more happens at once, and some kernels fail in it
+    #[arg(long)]
+    multi: bool,
     /// Executables or packages (`handler`), their tests (`handler::count`), or tests of all
     #[arg(value_name = "TEST")]
     tests: Vec<String>,
@@ -55,13 +61,18 @@ struct Site {
     built: build::Built,
     /// Busybox, unpacked.
     busybox: PathBuf,
-    /// The workload programs, and the handlers to load, built.
-    programs: [PathBuf; 2],
+    /// Folders with the workload programs, and with the handlers to load, built.
+    programs: Vec<PathBuf>,
+    /// The name of the folder for what comes out of guests.
+    out: &'static str,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.stress.stress {
+        return stress::run(options);
+    }
     let folder = target_dir().join("guest");
-    let kernels = if options.kernels.is_empty() { vec!["6.1".into(), "6.12".into()] } else { options.kernels.clone() };
+    let kernels = options.kernels();
     let chosen = match options.fault {
         Some(_) => vec![(suite::PLANTED, Vec::new())],
         None if options.short => suite::short(),
@@ -69,8 +80,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     ensure!(!chosen.is_empty(), "no test executable is called {}", options.tests.join(" or "));
     let members: Vec<_> = chosen.iter().map(|(member, _)| *member).collect();
-    let built = build::build(&members, &folder)?;
-    let site = Site { busybox: busybox(&folder)?, programs: programs(&built)?, folder, built };
+    let built = build::build(&members, &["guest", "afterimage"], &folder)?;
+    let site = Site { busybox: busybox(&folder)?, programs: programs(&built)?, out: "out", folder, built };
     let find = |wanted: &String| kernel::find(wanted, &site.folder.join("kernels"));
     let kernels = kernels.iter().map(find).collect::<Result<Vec<_>>>()?;
     if options.shell {
@@ -104,6 +115,10 @@ fn all(
 }
 
 impl Options {
+    fn kernels(&self) -> Vec<String> {
+        if self.kernels.is_empty() { vec!["6.1".into(), "6.12".into()] } else { self.kernels.clone() }
+    }
+
     fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout.unwrap_or(if self.short { 1800 } else { 5400 }))
     }
@@ -124,9 +139,9 @@ fn busybox(folder: &Path) -> Result<PathBuf> {
 }
 
 /// The workload programs and the handlers, where tests in a guest look for them.
-fn programs(built: &build::Built) -> Result<[PathBuf; 2]> {
+fn programs(built: &build::Built) -> Result<Vec<PathBuf>> {
     let (_, test) = built.tests.first().context("no test executable")?;
     let beside = test.parent().context("a test executable without a folder")?;
     let workloads = afterimage_testkit::workload::build_in(beside).context("building the workload programs")?;
-    Ok([workloads, afterimage_testkit::objects::build_in(beside).context("building the handlers")?])
+    Ok(vec![workloads, afterimage_testkit::objects::build_in(beside).context("building the handlers")?])
 }

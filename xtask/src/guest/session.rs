@@ -31,9 +31,9 @@ pub(crate) struct Outcome {
     wall: Duration,
     runs: Vec<Ran>,
     skipped: usize,
-    warnings: usize,
+    pub(crate) warnings: usize,
     pub(crate) faults: Vec<Fault>,
-    log: PathBuf,
+    pub(crate) log: PathBuf,
 }
 
 /// Runs tests in one guest; what went wrong there is no error, but part of what it gives.
@@ -43,9 +43,13 @@ pub(crate) fn tests(
     chosen: &[(Member, Vec<String>)],
     options: &Options,
 ) -> Result<Outcome> {
-    let runs = runs(site, chosen, options)?;
+    carry_out(site, kernel, runs(site, chosen, options)?, options)
+}
+
+/// Runs programs in one guest, one after the other.
+pub(crate) fn carry_out(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &Options) -> Result<Outcome> {
     let machine = prepare(site, kernel, runs.clone(), options)?;
-    let out = site.folder.join("out").join(&kernel.name);
+    let out = site.folder.join(site.out).join(&kernel.name);
     let mut log = Live::new(&runs, &out, &kernel.name);
     log.say(&format!("== guest {}", kernel.name));
     let start = Instant::now();
@@ -75,7 +79,7 @@ pub(crate) fn shell(site: &Site, kernel: &Kernel, options: &Options) -> Result<(
     let machine = prepare(site, kernel, Vec::new(), options)?;
     println!("== {}: `exit` ends the guest, Ctrl-A X kills it", kernel.name);
     machine.run_shell()?;
-    let out = site.folder.join("out").join(&kernel.name);
+    let out = site.folder.join(site.out).join(&kernel.name);
     // A guest that was killed wrote nothing.
     match fetch(&machine.disk, DISK_BYTES, &out) {
         Ok(()) => println!("what was in /out: {}", out.display()),
@@ -114,7 +118,7 @@ fn runs(site: &Site, chosen: &[(Member, Vec<String>)], options: &Options) -> Res
 /// Packs everything, and gives the machine to start.
 fn prepare(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &Options) -> Result<Machine> {
     let work = site.folder.join("run").join(format!("{}-{}", kernel.name, std::process::id()));
-    let out = site.folder.join("out").join(&kernel.name);
+    let out = site.folder.join(site.out).join(&kernel.name);
     let _ = fs::remove_dir_all(&out);
     fs::create_dir_all(&work)?;
     fs::create_dir_all(&out)?;
@@ -152,7 +156,8 @@ fn prepare(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &Options) -> R
     let disk = work.join("out.raw");
     File::create(&disk)?.set_len(DISK_BYTES)?;
     let image = kernel.image.clone();
-    Ok(Machine { image, initramfs, disk, log: out.join("kernel.log"), limit: options.limit() })
+    let log = out.join("kernel.log");
+    Ok(Machine { image, initramfs, disk, log, limit: options.limit(), multi: options.multi })
 }
 
 /// What every program in a guest finds in its environment, beside the kernel's version in `AFTERIMAGE_GUEST`.

@@ -1,0 +1,40 @@
+//! `qc-load stress`: what freed kernel text that is held goes through. For guests.
+//!
+//! Prints one JSON object as its last line. Exit codes: 0 all is well, 1 something is wrong, 2 wrong usage.
+
+mod filters;
+mod memory;
+mod modules;
+mod stress;
+mod sys;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+type Result<T> = std::result::Result<T, String>;
+
+#[derive(Parser)]
+#[command(name = "qc-load", about = "Freed kernel text that is held")]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Text is freed at full rate while readers come and go, and the module too
+    Stress(stress::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().what {
+        What::Stress(options) => stress::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("qc-load: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
