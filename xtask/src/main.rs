@@ -5,6 +5,7 @@ mod doctors;
 mod fuzz;
 mod guest;
 mod kernel_core;
+mod kernel_patch;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ enum Job {
     Guest(guest::Options),
     /// Compile the queue of the kernel module kcore_qc to the assembly that it ships
     KernelCore(kernel_core::Options),
+    /// Try the series in kernel/patch with Debian's kernel source, or build a kernel with it
+    KernelPatch(kernel_patch::Options),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Job::Doctors => doctors::run(),
         Job::Guest(options) => guest::run(&options),
         Job::KernelCore(options) => kernel_core::run(&options),
+        Job::KernelPatch(options) => kernel_patch::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,8 +18,18 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
     /// Its modules, by name with underscores.
     modules: BTreeMap<String, PathBuf>,
-    /// Where headers for building modules are or can be put; none for a kernel given as a file.
-    headers: Option<PathBuf>,
+    /// What modules are built with.
+    for_modules: ForModules,
+}
+
+/// Where modules for a kernel can be built.
+#[derive(Clone, Debug)]
+enum ForModules {
+    /// With headers from the archive, in this folder or to be put there.
+    Headers(PathBuf),
+    /// In the folder where a kernel of our own was built.
+    Build(PathBuf),
+    Nowhere,
 }
 
 /// The kernel of a series (`6.1`) from the archive, or the one in a file.
@@ -78,11 +88,12 @@ fn unpacked(folder: &Path, release: &str) -> Result<Kernel> {
         name: release.into(),
         image,
         modules,
-        headers: Some(folder.with_file_name(format!("{release}.headers"))),
+        for_modules: ForModules::Headers(folder.with_file_name(format!("{release}.headers"))),
     })
 }
 
-/// A kernel in a file. Modules are taken from a folder `modules` beside it, or from where Debian puts them.
+/// A kernel in a file. Modules are taken from a folder `modules` beside it, or from where Debian puts them. Our own are
+/// built in the folder `build` beside it, if that is where the kernel was built.
 fn from_file(image: &Path) -> Result<Kernel> {
     ensure!(image.is_file(), "{}: neither a series such as 6.1 nor a file with a kernel", image.display());
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -91,7 +102,10 @@ fn from_file(image: &Path) -> Result<Kernel> {
     let above = image.parent().and_then(Path::parent).map(|root| root.join("lib/modules").join(release));
     let mut places = std::iter::once(beside).chain(above);
     let modules = places.find(|place| place.is_dir()).map(|place| modules_in(&place)).transpose()?.unwrap_or_default();
-    Ok(Kernel { name: release.to_owned(), image: image.to_owned(), modules, headers: None })
+    let build = image.with_file_name("build");
+    let built = build.join("Makefile").is_file() && build.join(".config").is_file();
+    let for_modules = if built { ForModules::Build(build) } else { ForModules::Nowhere };
+    Ok(Kernel { name: release.to_owned(), image: image.to_owned(), modules, for_modules })
 }
 
 /// All modules below a folder, compressed or not.
@@ -136,15 +150,37 @@ impl Kernel {
         Ok(())
     }
 
-    /// The headers of this kernel, for building modules; none for a kernel that was given as a file.
-    pub(crate) fn headers(&self) -> Result<Option<PathBuf>> {
-        let Some(folder) = &self.headers else { return Ok(None) };
+    /// The folder in which make builds modules for this kernel; none for a kernel that was given as a file, unless its
+    /// build is beside it.
+    pub(crate) fn tree(&self) -> Result<Option<PathBuf>> {
+        let folder = match &self.for_modules {
+            ForModules::Headers(folder) => folder,
+            ForModules::Build(build) => return Ok(Some(build.canonicalize()?)),
+            ForModules::Nowhere => return Ok(None),
+        };
         if !folder.exists() {
             let get = || apt::unpack(&apt::headers(&self.name)?, folder);
             get().or_else(|_| apt::update().and_then(|()| get()))?;
         }
-        Ok(Some(folder.clone()))
+        let tree = folder.join("usr/src").join(format!("linux-headers-{}", self.name));
+        point_at(folder, &tree.join("Makefile"))?;
+        Ok(Some(tree))
     }
+
+    /// Whether the kernel is one of our own, which has what the module kcore_qc adds.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.for_modules, ForModules::Build(_))
+    }
+}
+
+/// Headers are meant to be unpacked at the root: their Makefile includes another one by its whole path.
+fn point_at(headers: &Path, makefile: &Path) -> Result<()> {
+    let text = fs::read_to_string(makefile).with_context(|| makefile.display().to_string())?;
+    let inside = format!("include {}/usr/src/", headers.display());
+    if !text.contains(&inside) {
+        fs::write(makefile, text.replace("include /usr/src/", &inside))?;
+    }
+    Ok(())
 }
 
 fn read_module(path: &Path) -> Result<Vec<u8>> {
@@ -174,7 +210,7 @@ mod tests {
             fs::write(folder.join("kernel/drivers").join(format!("{name}.ko")), text).unwrap();
         }
         let modules = modules_in(folder).unwrap();
-        Kernel { name: "test".into(), image: PathBuf::new(), modules, headers: None }
+        Kernel { name: "test".into(), image: PathBuf::new(), modules, for_modules: ForModules::Nowhere }
     }
 
     #[test]

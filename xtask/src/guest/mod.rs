@@ -3,7 +3,7 @@
 //! Nothing is installed: kernels come unpacked from Debian's archive, and what runs in them is built here, linked
 //! statically, and packed with a first process of our own into the archive that a kernel starts with.
 
-mod apt;
+pub(crate) mod apt;
 mod build;
 mod kernel;
 mod log;

@@ -9,29 +9,28 @@ use std::process::{Command, Stdio};
 /// Folders with modules: some that are there to be used by tests, and the one that users get.
 const SOURCES: [&str; 2] = ["xtask/guest/module", "kernel/kcore_qc"];
 
-/// Builds our modules below `folder`; gives the files. None for a kernel without headers.
+/// Builds our modules below `folder`; gives the files. None for a kernel without headers. One of our own needs no
+/// kcore_qc.
 pub(crate) fn build(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>> {
-    let Some(headers) = kernel.headers()? else { return Ok(Vec::new()) };
+    let Some(tree) = kernel.tree()? else { return Ok(Vec::new()) };
     let mut all = Vec::new();
-    for source in SOURCES {
+    for source in SOURCES.into_iter().take(if kernel.is_own() { 1 } else { SOURCES.len() }) {
         let from = crate::root().join(source);
         let place = folder.join(&kernel.name).join(from.file_name().unwrap_or_default());
-        all.extend(build_folder(kernel, &headers, &from, &place)?);
+        all.extend(build_folder(kernel, &tree, &from, &place)?);
     }
     Ok(all)
 }
 
-fn build_folder(kernel: &Kernel, headers: &Path, from: &Path, place: &Path) -> Result<Vec<PathBuf>> {
+fn build_folder(kernel: &Kernel, tree: &Path, from: &Path, place: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(place)?;
     let changed = copy_changed(from, place)?;
     let built = modules_in(place)?;
     if !changed && !built.is_empty() {
         return Ok(built);
     }
-    let tree = headers.join("usr/src").join(format!("linux-headers-{}", kernel.name));
-    point_at(headers, &tree.join("Makefile"))?;
     let mut make = Command::new("make");
-    make.arg("-s").arg("-C").arg(&tree).arg(format!("M={}", place.display())).arg("modules");
+    make.arg("-s").arg("-C").arg(tree).arg(format!("M={}", place.display())).arg("modules");
     // Type information for modules would take pahole, and nobody looks at it.
     make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=").env_remove("MAKEFLAGS").stdin(Stdio::null());
     let output = make.output().context("make")?;
@@ -47,16 +46,6 @@ fn build_folder(kernel: &Kernel, headers: &Path, from: &Path, place: &Path) -> R
         String::from_utf8_lossy(&output.stderr)
     );
     modules_in(place)
-}
-
-/// Headers are meant to be unpacked at the root: their Makefile includes another one by its whole path.
-fn point_at(headers: &Path, makefile: &Path) -> Result<()> {
-    let text = fs::read_to_string(makefile).with_context(|| makefile.display().to_string())?;
-    let inside = format!("include {}/usr/src/", headers.display());
-    if !text.contains(&inside) {
-        fs::write(makefile, text.replace("include /usr/src/", &inside))?;
-    }
-    Ok(())
 }
 
 /// Copies files that differ, not those in folders below; says whether there were any.
