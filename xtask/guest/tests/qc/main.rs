@@ -1,4 +1,5 @@
-//! The module kcore_qc holds freed text for those who asked, as long as it promises, and no longer.
+//! The module kcore_qc, or a kernel that has its calls, holds freed text for those who asked, as long as it promises, and
+//! no longer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod kcore;
@@ -7,7 +8,7 @@ mod texts;
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +17,19 @@ use afterimage_testkit::{Need, has};
 use kcore::{Kcore, Query};
 use texts::{Program, found, until};
 
-/// The module, loaded; one test at a time. It is removed at the end.
+/// The module, loaded; one test at a time. It is removed at the end. Where the kernel has the calls itself, their bounds.
 struct Module {
     _turn: MutexGuard<'static, ()>,
     loaded: bool,
+    /// Files of the kernel's own bounds that were changed, and what stood in them.
+    before: Vec<(PathBuf, String)>,
+}
+
+/// The bounds of a kernel that has the calls itself (kernel/patch).
+const BOUNDS: &str = "/sys/module/text_hold/parameters";
+
+fn kernel_has_the_calls() -> bool {
+    Path::new(BOUNDS).is_dir()
 }
 
 impl Module {
@@ -32,8 +42,20 @@ impl Module {
     fn load_at_once(options: &str) -> Module {
         static MACHINE: Mutex<()> = Mutex::new(());
         let turn = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-        sys::load_module(&file("kcore_qc"), options).unwrap();
-        Module { _turn: turn, loaded: true }
+        let mut module = Module { _turn: turn, loaded: !kernel_has_the_calls(), before: Vec::new() };
+        if module.loaded {
+            sys::load_module(&file("kcore_qc"), options).unwrap();
+        } else {
+            options.split_whitespace().for_each(|option| module.bound(option));
+        }
+        module
+    }
+
+    fn bound(&mut self, option: &str) {
+        let (name, value) = option.split_once('=').unwrap();
+        let path = Path::new(BOUNDS).join(name);
+        self.before.push((path.clone(), std::fs::read_to_string(&path).unwrap()));
+        std::fs::write(path, value).unwrap();
     }
 
     fn unload(&mut self) {
@@ -46,6 +68,9 @@ impl Drop for Module {
     fn drop(&mut self) {
         if self.loaded {
             sys::remove_module("kcore_qc").unwrap();
+        }
+        for (path, value) in &self.before {
+            std::fs::write(path, value).unwrap();
         }
     }
 }
@@ -247,9 +272,11 @@ fn only_kcore_knows_the_calls_and_only_with_the_module() {
         assert_eq!(sys::query(&other).unwrap_err().raw_os_error(), Some(libc::ENOTTY), "{path}");
     }
     assert_eq!(sys::other_call(kcore.file()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
-    module.unload();
-    assert_eq!(kcore.qc().unwrap_err().raw_os_error(), Some(libc::ENOTTY));
-    assert_eq!(kcore.query().unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    if module.loaded {
+        module.unload();
+        assert_eq!(kcore.qc().unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+        assert_eq!(kcore.query().unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    }
 }
 
 #[test]
@@ -293,7 +320,8 @@ fn a_bound_frees_the_oldest_and_tells() {
 
 #[test]
 fn the_module_goes_while_text_is_held_and_freed() {
-    if !can("the_module_goes_while_text_is_held_and_freed") {
+    // There is nothing to unload where the kernel has the calls itself.
+    if !can("the_module_goes_while_text_is_held_and_freed") || kernel_has_the_calls() {
         return;
     }
     let stop = Arc::new(AtomicBool::new(false));

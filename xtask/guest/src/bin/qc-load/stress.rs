@@ -124,9 +124,11 @@ fn joined<T>(result: std::thread::Result<Result<T>>, errors: &mut Vec<String>) -
 fn cycles<T>(options: &Options, start: Instant, others: &[std::thread::ScopedJoinHandle<'_, T>]) -> Result<Sum> {
     let (mut log, mut sum, mut random) = (KernelLog::open()?, Sum::default(), Random(options.seed));
     let end = start + Duration::from_secs(options.seconds);
+    // It takes a second or two to load and remove it, in which nothing is held.
+    let longest = (options.seconds * 100).clamp(500, 8000);
     while sum.held < options.frees && Instant::now() < end && others.iter().all(|other| !other.is_finished()) {
         modules::load(OPTIONS[(sum.cycles % OPTIONS.len() as u64) as usize])?;
-        sleep(Duration::from_millis(random.below(3000)));
+        sleep(Duration::from_millis(random.below(longest)));
         modules::remove()?;
         let lives = log.lives()?;
         let [life] = lives[..] else { return Err(format!("after a removal the log told of {lives:?}")) };
