@@ -149,7 +149,10 @@ fn compile(tree: &Path, build: &Path, with: bool, targets: &[String]) -> Result<
         fs::write(&config, format!("{tiny}{wanted}"))?;
         done(make().arg("olddefconfig"), "make olddefconfig")?;
         let config = fs::read_to_string(&config)?;
-        ensure!(config.lines().any(|line| line == "CONFIG_TEXT_HOLD=y") == with, "the option is not as it was asked for");
+        ensure!(
+            config.lines().any(|line| line == "CONFIG_TEXT_HOLD=y") == with,
+            "the option is not as it was asked for"
+        );
         fs::write(seen, wanted)?;
     }
     done(make().args(targets), "make")
@@ -185,7 +188,10 @@ mod tests {
             assert!(patch.text.contains("\nSigned-off-by: afterimage developers "), "{}", patch.path.display());
         }
         let objects = objects(&series);
-        assert!(objects.contains(&"fs/proc/kcore.o".into()) && objects.contains(&"mm/text_hold.o".into()), "{objects:?}");
+        assert!(
+            objects.contains(&"fs/proc/kcore.o".into()) && objects.contains(&"mm/text_hold.o".into()),
+            "{objects:?}"
+        );
         assert!(!objects.iter().any(|object| object.starts_with("tools/")));
     }
 
@@ -199,7 +205,10 @@ mod tests {
         for line in calls {
             // Comments differ: the module has places where the series has memory.
             let code = line.split("/*").next().unwrap().trim_end();
-            assert!(series.lines().any(|added| added.strip_prefix('+').is_some_and(|added| added.starts_with(code))), "{code}");
+            assert!(
+                series.lines().any(|added| added.strip_prefix('+').is_some_and(|added| added.starts_with(code))),
+                "{code}"
+            );
             count += 1;
         }
         assert_eq!(count, 11);

@@ -20,7 +20,7 @@ use std::process::Command;
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// record-cost, by, report, script, text-storm, text-lookup or swaps; all of them when none is named. text-soak runs when it is
-    /// named
+    /// named, and so does qc-cost, in guests
     names: Vec<String>,
     /// How many pairs of runs
     #[arg(long, default_value_t = 5)]
@@ -30,7 +30,8 @@ pub(crate) struct Options {
     cycles: u64,
 }
 
-const NAMES: [&str; 8] = ["record-cost", "by", "report", "script", "text-storm", "text-lookup", "swaps", "text-soak"];
+const NAMES: [&str; 9] =
+    ["record-cost", "by", "report", "script", "text-storm", "text-lookup", "swaps", "text-soak", "qc-cost"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
@@ -44,7 +45,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted("swaps") {
         swaps::run()?;
     }
-    if options.names.iter().all(|name| ["text-lookup", "swaps"].contains(&name.as_str())) && !options.names.is_empty() {
+    if options.names.iter().any(|name| name == "qc-cost") {
+        ["6.1", "6.12"].iter().try_for_each(|kernel| crate::guest::cost::run(kernel, options.pairs))?;
+    }
+    let alone = ["text-lookup", "swaps", "qc-cost"];
+    if options.names.iter().all(|name| alone.contains(&name.as_str())) && !options.names.is_empty() {
         return Ok(());
     }
     let tools = Tools::find()?;

@@ -5,6 +5,7 @@
 
 pub(crate) mod apt;
 mod build;
+pub(crate) mod cost;
 mod kernel;
 mod log;
 mod machine;

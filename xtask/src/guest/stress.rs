@@ -55,7 +55,10 @@ pub(crate) fn run(options: &super::Options) -> Result<()> {
         let (site, account) = (&site, &account);
         let start = |kernel| scope.spawn(move || boots(site, kernel, options, account));
         let guests: Vec<_> = kernels.iter().map(start).collect();
-        guests.into_iter().map(|guest| guest.join().unwrap_or_else(|_| bail!("the thread of a guest panicked"))).collect()
+        guests
+            .into_iter()
+            .map(|guest| guest.join().unwrap_or_else(|_| bail!("the thread of a guest panicked")))
+            .collect()
     });
     let sums = sums?;
     println!();
@@ -80,7 +83,11 @@ fn boots(site: &Site, kernel: &Kernel, options: &super::Options, account: &Path)
         sum.add(&line);
         let mut file = OpenOptions::new().create(true).append(true).open(account)?;
         file.write_all(format!("{line}\n").as_bytes())?;
-        ensure!(sum.boots > sum.troubled || sum.troubled < 5, "five boots of {} went wrong, and none well", kernel.name);
+        ensure!(
+            sum.boots > sum.troubled || sum.troubled < 5,
+            "five boots of {} went wrong, and none well",
+            kernel.name
+        );
     }
     Ok(sum)
 }

@@ -1,8 +1,8 @@
 //! The quickest way to free text: a classic filter on a socket, replaced by the next.
 
+use crate::Result;
 use crate::memory;
 use crate::sys;
-use crate::Result;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;

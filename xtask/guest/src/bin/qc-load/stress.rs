@@ -34,6 +34,7 @@ const UNAVAILABLE: i32 = 77;
 const LEFT_OVER: u64 = 5 << 20;
 /// How long frees that are under way may take at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
+const QUIET: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -190,19 +191,18 @@ fn load(words: &[&str], stop: &AtomicBool, counts: &Counts) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of text when the frees under way have ended, or patience has.
+/// Bytes of text when there is no more than may be and none was freed for some time, or when patience has ended.
 fn settled(before: u64) -> Result<u64> {
     let end = Instant::now() + PATIENCE;
-    loop {
-        let now = memory::text()?;
-        if now <= before || Instant::now() > end {
-            return Ok(now);
-        }
+    let (mut last, mut since) = (memory::text()?, Instant::now());
+    while Instant::now() < end && (last > before + LEFT_OVER || since.elapsed() < QUIET) {
         sleep(Duration::from_millis(200));
-        if now <= before + LEFT_OVER && end - Instant::now() < PATIENCE / 2 {
-            return Ok(now);
+        let now = memory::text()?;
+        if now != last {
+            (last, since) = (now, Instant::now());
         }
     }
+    Ok(last)
 }
 
 /// Numbers that look random, the same for the same seed (splitmix64).
