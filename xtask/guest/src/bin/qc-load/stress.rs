@@ -126,10 +126,10 @@ fn cycles<T>(options: &Options, start: Instant, others: &[std::thread::ScopedJoi
     let (mut log, mut sum, mut random) = (KernelLog::open()?, Sum::default(), Random(options.seed));
     let end = start + Duration::from_secs(options.seconds);
     // It takes a second or two to load and remove it, in which nothing is held.
-    let longest = (options.seconds * 100).clamp(500, 8000);
+    let longest = (options.seconds * 100).clamp(500, 20_000);
     while sum.held < options.frees && Instant::now() < end && others.iter().all(|other| !other.is_finished()) {
         modules::load(OPTIONS[(sum.cycles % OPTIONS.len() as u64) as usize])?;
-        sleep(Duration::from_millis(random.below(longest)));
+        sleep(Duration::from_millis(longest / 2 + random.below(longest / 2)));
         modules::remove()?;
         let lives = log.lives()?;
         let [life] = lives[..] else { return Err(format!("after a removal the log told of {lives:?}")) };
