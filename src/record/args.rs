@@ -88,8 +88,8 @@ pub(crate) struct RecordArgs {
 /// Counting by keys instead of recording.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct ByArgs {
-    /// Count samples by these keys in the kernel and print what was counted, instead of recording: a list of comm, pid, tid, cpu, cgroup, kstack, ustack, stack, ip
-    #[arg(long = "by", value_name = "KEYS", conflicts_with_all = ["output", "handler"])]
+    /// Count samples by these keys in the kernel and print what was counted, instead of recording: a list of comm, pid, tid, cpu, cgroup, kstack, ustack, stack, ip, label:NAME
+    #[arg(long = "by", value_name = "KEYS", conflicts_with = "output")]
     pub(crate) by: Option<String>,
     /// With --by: what is made of the samples of a key: count, sum(FIELD), max(FIELD) or hist(FIELD); fields: period, addr, weight
     #[arg(long = "value", value_name = "VALUE", requires = "by", default_value = "count")]

@@ -26,9 +26,9 @@ const PAGES_UNUSED: usize = 1;
 
 /// Turns the options into a plan. What of them does not count is appended to `overridden`, a line each.
 pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String>) -> anyhow::Result<Plan> {
-    let handler = handler::chosen(args.handler.as_deref(), &args.set)?;
+    let mut handler = handler::chosen(args.handler.as_deref(), &args.set)?;
     let events = events(args, facts)?;
-    let by = by::plan(&args.by, events.len())?;
+    let by = by::plan(&args.by, events.len(), &mut handler)?;
     if args.no_callchain && by.as_ref().is_some_and(By::wants_stacks) {
         return Err(usage("--by: a stack is a key, and --no-callchain leaves none"));
     }

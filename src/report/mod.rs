@@ -144,7 +144,8 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     };
     let mut to = out::stdout()?;
     if plan.json {
-        json::write(&mut to, &profile, &plan, &chosen)?;
+        let gates = reader.private().map_or(&[][..], |private| &private.gates);
+        json::write(&mut to, &profile, gates, &plan, &chosen)?;
     } else {
         if plan.header {
             crate::header::write(&mut to, &reader, &profile.stats)?;

@@ -3,8 +3,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod controlled;
 mod exact;
 mod forms;
 mod helper;
+mod labels;
 mod refused;
 mod shares;

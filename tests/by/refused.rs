@@ -15,7 +15,7 @@ fn usage_that_makes_no_sense() {
         (&["--by", "com"], "no key is called \"com\""),
         (&["--by", "comm,comm"], "named twice"),
         (&["--by", "stack,kstack"], "kstack is a part of stack"),
-        (&["--by", "label:request"], "not supported yet"),
+        (&["--by", "label:request"], "a handler of your own has to give that label"),
         (&["--by", "comm", "--value", "avg(period)"], "sum, max and hist"),
         (&["--by", "comm", "--interval", "0"], "--interval 0"),
         (&["--by", "comm", "--folded", "--value", "max(addr)"], "--folded"),

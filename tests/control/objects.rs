@@ -111,3 +111,61 @@ fn what_cannot_be_loaded_leaves_the_old_handler() {
     println!("{}", sum.human());
     assert!(sum.emitted >= 300 && sum.handler_ring.lost == 0);
 }
+
+/// A program that takes the kernel's verifier its time: the recorder goes on meanwhile, hears others, and has one owner.
+#[test]
+fn a_slow_verifier_delays_nobody() {
+    if !has("a_slow_verifier_delays_nobody", &[&NEEDS[..], &[Need::Clang]].concat()) {
+        return;
+    }
+    let _turn = beside();
+    let folder = folder();
+    // Each round is gone through instruction by instruction.
+    let long = "__u64 sum = 1;\n\tfor (__u32 i = 0; i < 70000; i++) {\n\t\tsum = sum * 3 + i;\n\t\t\
+                asm volatile(\"\" : \"+r\"(sum));\n\t}\n\tif (!sum)\n\t\treturn AI_CHAIN;\n\treturn AI_DROP;";
+    let slow = object(folder.path(), "slow", |text| text.replacen("return AI_DROP;", long, 1));
+    let slow = format!("{}:counting", word(&slow));
+    let session = Session::start(&folder, &["-a", "-e", "cpu-clock", "-F", "999"]);
+    session.grows("chained", 100);
+    let mut swap = crate::common::afterimage();
+    swap.args(["handler", "swap", &session.pid, &slow]).stdout(std::process::Stdio::piped());
+    let mut swap = swap.spawn().unwrap();
+    let (mut meanwhile, mut refused) = (0, 0);
+    while swap.try_wait().unwrap().is_none() {
+        let stats = session.stats();
+        if stats["holder"].is_null() || stats["changes"] != 0 {
+            continue;
+        }
+        meanwhile += 1;
+        let output = session.handler(&["clear", "SESSION"]);
+        if output.status.code() == Some(1) {
+            assert!(crate::common::stderr(&output).contains("busy: held by pid"));
+            refused += 1;
+        }
+    }
+    let output = swap.wait_with_output().unwrap();
+    println!("{meanwhile} answers and {refused} refusals meanwhile; {}", crate::common::stdout(&output));
+    assert!(output.status.success() && meanwhile > 0 && refused > 0);
+    assert_eq!(session.stats()["handler"], "counting");
+    session.grows("dropped", 100);
+    // Whoever goes while it is loaded has changed nothing.
+    session.done(&["clear", "SESSION"]);
+    let mut swap = crate::common::afterimage();
+    let mut swap = swap.args(["handler", "swap", &session.pid, &slow]).spawn().unwrap();
+    crate::helper::until("the lease", || !session.stats()["holder"].is_null());
+    swap.kill().unwrap();
+    swap.wait().unwrap();
+    crate::helper::until("its end", || session.stats()["holder"].is_null());
+    let changes = session.stats()["changes"].as_u64().unwrap();
+    if changes == 2 {
+        assert_eq!(session.stats()["handler"], "none");
+    } else {
+        // It was loaded before the command was killed.
+        println!("{changes} changes: too late");
+    }
+    session.done(&["swap", "SESSION", "count"]);
+    session.grows("counted", 100);
+    let sum = tally(&session.end().0).total();
+    println!("{}", sum.human());
+    assert_eq!(sum.handled, Some(sum.chained + sum.dropped.unwrap() + sum.counted));
+}

@@ -167,6 +167,12 @@ fn a_gate_comes_and_goes() {
     let expected = [("none", 1, None), ("none", 2, gate.clone()), ("count", 3, gate), ("count", 4, None)];
     assert_eq!(known, expected.map(|(name, generation, gate)| (name.to_owned(), generation, gate)));
     assert!(text(&["report", "-i", word(&path)]).contains("# Where, one after the other: all; pid == 999999999"));
+    // Each change is told with its time, in the recording and by the report.
+    let (report, _) = report(&path, &[]);
+    let gates = report["gates"].as_array().unwrap();
+    let told: Vec<_> = gates.iter().map(|gate| (gate["generation"].as_u64(), gate["expression"].as_str())).collect();
+    assert_eq!(told, [(Some(2), Some("pid == 999999999")), (Some(4), None)]);
+    assert!(gates[0]["since_ns"].as_u64() < gates[1]["since_ns"].as_u64(), "{gates:?}");
 }
 
 /// Events of tasks run the program of their parents: what is put in force is so for all of them at once.

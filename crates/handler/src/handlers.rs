@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::by::By;
-use crate::load::{Dimensions, Late, Loaded, load, load_late};
-use crate::program::{HandlerId, Program, Shared};
+use crate::load::{Dimensions, Late, Loaded, load};
+use crate::object::{LoadedObject, Object};
+use crate::program::{HandlerId, LoadedBuiltin, Program, Shared};
 use crate::skeleton::builtins::types::ai_counters;
-use crate::slots::{PAIRS, Pair, update};
+use crate::slots::{BY_SLOT, LABEL_SLOT, PAIRS, Pair, update};
 use crate::table::{CountEntry, DrainStats};
 use crate::{Builtin, Error, ErrorKind, Mechanism, Options, Result};
 
@@ -41,6 +42,17 @@ pub struct Counters {
     pub stack_failed: u64,
 }
 
+impl std::ops::Add for Counters {
+    type Output = Counters;
+
+    fn add(self, other: Counters) -> Counters {
+        macro_rules! sum {
+            ($($field:ident)*) => { Counters { $($field: self.$field.saturating_add(other.$field)),* } };
+        }
+        sum!(handled filtered dropped passed chained emitted emit_lost stored lost_full lost_collision stack_failed)
+    }
+}
+
 /// Loaded programs, their maps, and the links that hold them to events.
 #[derive(Debug)]
 pub struct Handlers {
@@ -56,10 +68,10 @@ pub struct Handlers {
     pair: Pair,
     nr_cpus: u32,
     /// What a built-in handler that is loaded later is made by.
-    options: Options,
-    dimensions: Dimensions,
+    options: Arc<Options>,
+    dimensions: Arc<Dimensions>,
     /// Number of the count table of each CPU that has one, by CPU.
-    table_of: Vec<Option<u32>>,
+    table_of: Arc<[Option<u32>]>,
     nr_tables: u32,
     links: Vec<OwnedFd>,
     pub(crate) by: Option<By>,
@@ -102,14 +114,14 @@ impl Handlers {
             programs: loaded.builtins.clone(),
             current: HandlerId::default(),
             next: HandlerId::FIRST,
-            pair: Pair { gate: Arc::clone(&loaded.gate), handler: None },
+            pair: Pair::default(),
             loaded,
             mechanism,
             note,
             nr_cpus: dimensions.nr_cpus,
-            options: options.clone(),
-            dimensions: dimensions.clone(),
-            table_of,
+            options: Arc::new(options.clone()),
+            dimensions: Arc::new(dimensions.clone()),
+            table_of: table_of.into(),
             nr_tables: dimensions.table_cpus.len() as u32,
             links: Vec::new(),
             by: None,
@@ -139,14 +151,17 @@ impl Handlers {
     }
 
     /// What a program needs to work beside the stubs.
-    pub fn shared(&self) -> Shared<'_> {
+    pub fn shared(&self) -> Shared {
         Shared {
-            maps: &self.loaded.shared,
+            maps: Arc::clone(&self.loaded.shared),
             nr_cpus: self.nr_cpus,
             events: self.loaded.stubs.len() as u32,
             mechanism: self.mechanism,
-            table_of: &self.table_of,
+            table_of: Arc::clone(&self.table_of),
             nr_tables: self.nr_tables,
+            labels: None,
+            options: Arc::clone(&self.options),
+            dimensions: Arc::clone(&self.dimensions),
         }
     }
 
@@ -170,16 +185,51 @@ impl Handlers {
     /// # Errors
     /// As [`Handlers::load`]; nothing has changed then.
     pub fn load_builtin(&mut self, builtin: Builtin) -> Result<()> {
-        if builtin == Builtin::None || self.programs.iter().any(|program| program.id == builtin.into()) {
-            return Ok(());
+        if !self.has_builtin(builtin) {
+            self.take_builtin(self.shared().load_builtin(builtin)?);
         }
-        let Late { program, tables } =
-            load_late(builtin, &self.options, &self.dimensions, self.mechanism, &self.loaded.shared)?;
+        Ok(())
+    }
+
+    /// Whether [`Handlers::swap`] may be asked for this one.
+    pub fn has_builtin(&self, builtin: Builtin) -> bool {
+        builtin == Builtin::None || self.programs.iter().any(|program| program.id == builtin.into())
+    }
+
+    /// Takes in a built-in handler that [`Shared::load_builtin`] has loaded. One that is there already stays.
+    pub fn take_builtin(&mut self, loaded: LoadedBuiltin) {
+        let LoadedBuiltin(Late { program, tables }) = loaded;
+        if self.programs.iter().any(|known| known.id == program.id) {
+            return;
+        }
         self.programs.push(program);
         if tables.is_some() {
             self.loaded.tables = tables;
         }
-        Ok(())
+    }
+
+    /// Loads the handler of an object, which [`Handlers::swap`] may then be asked for by its [`LoadedObject::id`]. Keep what
+    /// this gives as long as the handler runs: with it the object's other programs are taken away.
+    ///
+    /// # Errors
+    /// As [`Object::load`].
+    pub fn load_object(&mut self, object: &Object) -> Result<LoadedObject> {
+        let shared = self.shared();
+        let loaded = object.load(&shared, shared.configs(), self.next_id(), &[])?;
+        self.take_object(&loaded)?;
+        Ok(loaded)
+    }
+
+    /// Takes in an object that was loaded, perhaps on another thread, under [`Handlers::next_id`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Options`] when another program has got this number meanwhile.
+    pub fn take_object(&mut self, loaded: &LoadedObject) -> Result<HandlerId> {
+        if loaded.id != self.next {
+            let cause = format!("it was loaded as handler {}, the next one is {}", loaded.id.0, self.next.0);
+            return Err(Error::new(ErrorKind::Options, format!("taking in {}", loaded.name), cause));
+        }
+        Ok(self.add(loaded.name.clone(), loaded.program()?))
     }
 
     /// Lets go of a program that was added and is not in force: it cannot be put in force again. What is in force stays.
@@ -228,11 +278,12 @@ impl Handlers {
         Ok(())
     }
 
-    /// The loaded programs by name: `stub` once for each event, `gate`, and the handlers.
+    /// The loaded programs by name: `stub` once for each event, `gate` where there is one, and the handlers.
     pub fn programs(&self) -> Vec<(&str, BorrowedFd<'_>)> {
         let stubs = self.loaded.stubs.iter().map(|fd| ("stub", fd.as_fd()));
         let handlers = self.programs.iter().map(|program| (program.name.as_str(), program.fd.as_fd()));
-        stubs.chain([("gate", self.pair.gate.as_fd())]).chain(handlers).collect()
+        let gate = self.pair.gate.iter().map(|fd| ("gate", fd.as_fd()));
+        stubs.chain(gate).chain(handlers).collect()
     }
 
     /// How many links there are.
@@ -272,6 +323,11 @@ impl Handlers {
         read!(handled filtered dropped passed chained emitted emit_lost stored lost_full lost_collision stack_failed)
     }
 
+    /// The counters of one event, over all CPUs.
+    pub fn totals(&self, event: usize) -> Counters {
+        (0..self.nr_cpus).map(|cpu| self.counters(event, cpu)).fold(Counters::default(), |sum, one| sum + one)
+    }
+
     /// Hands out what `count` has gathered for one event on one CPU since the last drain, and forgets it. A handler that
     /// is counting goes on in the table's other half.
     pub fn drain_counts(&mut self, event: usize, cpu: u32, f: &mut dyn FnMut(&CountEntry<'_>)) -> DrainStats {
@@ -299,7 +355,7 @@ impl Handlers {
             return Err(Error::new(ErrorKind::Options, "swapping the handler", format!("{name} was not loaded")));
         }
         let handler = program.map(|program| Arc::clone(&program.fd));
-        let generation = self.install(Pair { gate: Arc::clone(&self.pair.gate), handler })?;
+        let generation = self.install(Pair { gate: self.pair.gate.clone(), handler })?;
         self.current = id;
         Ok(generation)
     }
@@ -311,8 +367,14 @@ impl Handlers {
     /// # Errors
     /// When the kernel refuses the program in a slot; the old gate stays then.
     pub fn set_gate(&mut self, gate: Option<OwnedFd>) -> Result<u32> {
-        let gate = gate.map_or_else(|| Arc::clone(&self.loaded.gate), Arc::new);
-        self.install(Pair { gate, handler: self.pair.handler.clone() })
+        self.install(Pair { gate: gate.map(Arc::new), handler: self.pair.handler.clone() })
+    }
+
+    /// Puts what `by` runs for a label behind the pairs. Nothing comes there before it is swapped in.
+    pub(crate) fn run_behind(&self, object: OwnedFd, counting: OwnedFd) -> Result<()> {
+        let slots = &self.loaded.slots;
+        let put = slots.put(LABEL_SLOT, Some(&Arc::new(object)));
+        put.and_then(|()| slots.put(BY_SLOT, Some(&Arc::new(counting)))).map_err(|e| Error::io("filling slots", &e))
     }
 
     fn install(&mut self, pair: Pair) -> Result<u32> {

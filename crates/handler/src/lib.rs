@@ -8,6 +8,27 @@
 //! [`Handlers::attach`] for each event; then, while sampling, [`Handlers::counters`] and [`Handlers::drain_counts`]
 //! read shared memory only. Any other bpf(2) map call would make the kernel skip samples on the CPU it runs on.
 //! Dropping [`Handlers`] takes the programs off the events, which then sample on without them: disable them first.
+//!
+//! A program that wants samples of its own threads need not do any of this: [`Sampler`] does. One that opens its events itself
+//! does it like this:
+//!
+//! ```no_run
+//! use std::os::fd::AsFd;
+//! use afterimage_handler::object::Object;
+//! use afterimage_handler::{EventConfig, Handlers, Options};
+//!
+//! # fn attach(events: &[std::os::fd::OwnedFd]) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut handlers = Handlers::load(&Options { events: vec![EventConfig::default()], ..Options::default() })?;
+//! for event in events {
+//!     handlers.attach(0, event.as_fd())?;
+//! }
+//! let mine = Object::open(std::fs::read("my.bpf.o")?, None, &["least=10".parse()?])?;
+//! let loaded = handlers.load_object(&mine)?; // keep it: its maps and probes live as long
+//! handlers.swap(loaded.id)?;
+//! println!("{} samples so far", handlers.totals(0).handled);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod by;
 mod cpus;
@@ -21,13 +42,15 @@ pub mod object;
 mod options;
 pub mod probe;
 mod program;
+pub mod sampler;
 mod slots;
 mod table;
 
 pub use error::{Error, ErrorKind, Result};
 pub use handlers::{Counters, Handlers};
 pub use options::{Builtin, EventConfig, Mechanism, Options};
-pub use program::{HandlerId, Shared};
+pub use program::{HandlerId, LoadedBuiltin, Shared};
+pub use sampler::{Item, Sampler};
 pub use table::{CountEntry, DrainStats};
 
 /// The generated skeletons of the two objects. Their `types` are the C structures, laid out by the compiler.

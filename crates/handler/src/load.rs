@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{OpenObject, OpenProgramMut, ProgramMut};
 
 use crate::mapping::Mapping;
-use crate::program::{Program, SharedMaps};
+use crate::program::{Program, Shared, SharedMaps};
 use crate::skeleton::builtins::types::{ai_control, ai_counters, ai_cpu};
 use crate::skeleton::builtins::{BuiltinsMaps, BuiltinsSkelBuilder, OpenBuiltinsMaps, OpenBuiltinsProgs};
 use crate::skeleton::stub::StubSkelBuilder;
@@ -27,12 +27,10 @@ const AI_NO_USER_STACK: u32 = 1 << 10;
 pub(crate) struct Loaded {
     pub(crate) slots: Slots,
     pub(crate) outputs: OwnedFd,
-    pub(crate) shared: SharedMaps,
+    pub(crate) shared: Arc<SharedMaps>,
     pub(crate) cpus: Mapping<ai_cpu>,
     pub(crate) counters: Mapping<ai_counters>,
     pub(crate) tables: Option<Tables>,
-    /// Lets everything pass.
-    pub(crate) gate: Arc<OwnedFd>,
     pub(crate) builtins: Vec<Program>,
     /// One for each event.
     pub(crate) stubs: Vec<OwnedFd>,
@@ -134,11 +132,10 @@ pub(crate) fn load(options: &Options, dimensions: &Dimensions, mechanism: Mechan
             Mapping::new("ai_control", maps.ai_control.as_fd(), size_of::<ai_control>(), 1)?,
         ),
         outputs: own(maps.ai_outputs.as_fd())?,
-        shared: shared(maps)?,
+        shared: Arc::new(shared(maps)?),
         cpus: Mapping::new("ai_cpus", maps.ai_cpus.as_fd(), size_of::<ai_cpu>(), nr_cpus)?,
         counters: Mapping::new("ai_counters", maps.ai_counters.as_fd(), size_of::<ai_counters>(), events * nr_cpus)?,
         tables: options.wants(Builtin::Count).then(|| tables(maps, dimensions)).transpose()?,
-        gate: Arc::new(own(skeleton.progs.ai_gate.as_fd())?),
         builtins,
         stubs,
     })
@@ -153,20 +150,15 @@ pub(crate) struct Late {
 }
 
 /// Loads one more built-in handler over the maps that stubs run on. Its own maps are new.
-pub(crate) fn load_late(
-    builtin: Builtin,
-    options: &Options,
-    dimensions: &Dimensions,
-    mechanism: Mechanism,
-    shared: &SharedMaps,
-) -> Result<Late> {
-    let options = Options { builtin, also: Vec::new(), ..options.clone() };
+pub(crate) fn load_late(builtin: Builtin, shared: &Shared) -> Result<Late> {
+    let (dimensions, mechanism) = (shared.dimensions.as_ref(), shared.mechanism);
+    let options = Options { builtin, also: Vec::new(), ..Options::clone(&shared.options) };
     check_rules(&options, mechanism)?;
     let mut object = MaybeUninit::uninit();
     let (skeleton, log) = libbpf_log::capture(|| {
         let mut open = BuiltinsSkelBuilder::default().open(&mut object)?;
         size_maps(&mut open.maps, &options, dimensions)?;
-        for (name, fd) in &shared.by_name {
+        for (name, fd) in &shared.maps.by_name {
             let map = match *name {
                 "ai_slots" => &mut open.maps.ai_slots,
                 "ai_control" => &mut open.maps.ai_control,
@@ -177,7 +169,6 @@ pub(crate) fn load_late(
             map.reuse_fd(fd.as_fd())?;
         }
         choose_programs(&mut open.progs, &options, mechanism);
-        open.progs.ai_gate.set_autoload(false);
         open.load()
     });
     let skeleton = skeleton.map_err(|e| Error::libbpf(format!("loading {builtin}"), &e, log))?;

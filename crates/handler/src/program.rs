@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::{Builtin, Mechanism};
+use crate::load::{Dimensions, Late, load_late};
+use crate::{Builtin, EventConfig, Mechanism, Options, Result};
 
 /// The number of a handler, as the payloads of a handler ring carry it: built-in ones have fixed numbers, others follow in
 /// the order in which they were added. A number is not used again in a session.
@@ -35,10 +36,11 @@ pub(crate) struct Program {
 }
 
 /// What a program needs to work beside the stubs: their maps, to be taken in place of its own of the same names, and the
-/// constants of afterimage.bpf.h.
-#[derive(Clone, Copy, Debug)]
-pub struct Shared<'a> {
-    pub(crate) maps: &'a SharedMaps,
+/// constants of afterimage.bpf.h. It owns what it names, so programs may be loaded on another thread while their
+/// [`Handlers`](crate::Handlers) go on.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub(crate) maps: Arc<SharedMaps>,
     /// `ai_nr_cpus`: bound of CPU numbers, the stride of everything that is indexed by (event, CPU).
     pub nr_cpus: u32,
     /// Events that carry a stub.
@@ -46,17 +48,48 @@ pub struct Shared<'a> {
     /// How the stubs get at the sample.
     pub mechanism: Mechanism,
     /// Number of the table that each CPU has for each event, by CPU, as ai_cpu has it; `None`: it has none.
-    pub(crate) table_of: &'a [Option<u32>],
+    pub(crate) table_of: Arc<[Option<u32>]>,
     /// Tables of one event.
     pub(crate) nr_tables: u32,
+    /// Where samples are counted by a label: what an object has to know.
+    pub(crate) labels: Option<Labels>,
+    /// What the stubs were loaded by.
+    pub(crate) options: Arc<Options>,
+    pub(crate) dimensions: Arc<Dimensions>,
 }
 
-impl Shared<'_> {
+impl Shared {
+    /// The events that carry a stub, as they were told to [`Handlers::load`](crate::Handlers::load).
+    pub fn configs(&self) -> &[EventConfig] {
+        &self.options.events
+    }
+
+    /// Loads a built-in handler for [`Handlers::take_builtin`](crate::Handlers::take_builtin).
+    ///
+    /// # Errors
+    /// As [`Handlers::load`](crate::Handlers::load).
+    pub fn load_builtin(&self, builtin: Builtin) -> Result<LoadedBuiltin> {
+        load_late(builtin, self).map(LoadedBuiltin)
+    }
+
     /// The map that a program knows under this name; `None` when it is the program's own.
     pub fn map(&self, name: &str) -> Option<BorrowedFd<'_>> {
-        self.maps.by_name.iter().find(|(known, _)| *known == name).map(|(_, fd)| fd.as_fd())
+        let labels = self.labels.as_ref().filter(|_| name == "ai_labels").map(|labels| labels.map.as_fd());
+        labels.or_else(|| self.maps.by_name.iter().find(|(known, _)| *known == name).map(|(_, fd)| fd.as_fd()))
     }
 }
+
+/// The label that samples are counted by.
+#[derive(Clone, Debug)]
+pub(crate) struct Labels {
+    pub(crate) name: String,
+    /// Where it stands on each CPU while its sample is in flight.
+    pub(crate) map: Arc<OwnedFd>,
+}
+
+/// A built-in handler that was loaded beside those that run.
+#[derive(Debug)]
+pub struct LoadedBuiltin(pub(crate) Late);
 
 /// Descriptors of the maps that all programs share, by name.
 #[derive(Debug)]

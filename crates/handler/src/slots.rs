@@ -15,11 +15,15 @@ pub(crate) const PAIRS: u32 = 64;
 /// The generation that sampling begins with.
 const FIRST_GENERATION: u32 = 1;
 
+/// Behind those of the pairs: the object whose label is counted by (AI_LABEL_SLOT), and what counts (AI_BY_SLOT).
+pub(crate) const LABEL_SLOT: u32 = 2 * PAIRS;
+pub(crate) const BY_SLOT: u32 = LABEL_SLOT + 1;
+
 /// What a pair holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pair {
-    /// Runs first, and goes on to the handler by itself.
-    pub(crate) gate: Arc<OwnedFd>,
+    /// Runs first, and goes on to the handler by itself. `None`: the handler runs at once, out of the gate's slot.
+    pub(crate) gate: Option<Arc<OwnedFd>>,
     /// `None`: every sample that the gate lets through chains.
     pub(crate) handler: Option<Arc<OwnedFd>>,
 }
@@ -52,18 +56,23 @@ impl Slots {
         let failed = |e: io::Error| Error::io("swapping the handler", &e);
         let next = self.generation.wrapping_add(1);
         let slot = (next % PAIRS) * 2;
-        update(&self.map, slot, pair.gate.as_raw_fd()).map_err(failed)?;
-        match &pair.handler {
-            Some(program) => update(&self.map, slot + 1, program.as_raw_fd()),
-            None => delete(&self.map, slot + 1),
-        }
-        .map_err(failed)?;
+        let handler = pair.handler.as_ref();
+        self.put(slot, pair.gate.as_ref().or(handler)).map_err(failed)?;
+        self.put(slot + 1, handler).map_err(failed)?;
         if let Some(control) = self.control.get(0) {
             // SAFETY: `control` points at a whole ai_control as long as `self` lives; programs read the word meanwhile.
             unsafe { AtomicU32::from_ptr(addr_of_mut!((*control).generation)) }.store(next, Ordering::Release);
         }
         self.generation = next;
         Ok(next)
+    }
+
+    /// Fills a slot that is not of the current pair, or empties it.
+    pub(crate) fn put(&self, slot: u32, program: Option<&Arc<OwnedFd>>) -> io::Result<()> {
+        match program {
+            Some(program) => update(&self.map, slot, program.as_raw_fd()),
+            None => delete(&self.map, slot),
+        }
     }
 }
 

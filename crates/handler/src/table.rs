@@ -36,6 +36,8 @@ pub struct CountEntry<'a> {
     pub first_time: u64,
     /// The stack, with context markers, as a CALLCHAIN holds it. Empty where none was asked for or none could be read.
     pub chain: &'a [u64],
+    /// The label, where that is a key of [`by`](crate::by): see [`by::Label`](crate::by::Label).
+    pub label: &'a [u64],
 }
 
 impl<'a> CountEntry<'a> {
@@ -264,6 +266,7 @@ impl IdleHalf {
                 bucket: entry.bucket,
                 first_time: entry.first_time,
                 chain,
+                label: &[],
             });
         }
     }
@@ -329,6 +332,7 @@ mod tests {
             bucket: 0,
             first_time: 0,
             chain,
+            label: &[],
         };
         let both = [context::KERNEL, 1, 2, context::USER, 3];
         assert_eq!((entry(&both).kernel(), entry(&both).user()), (&both[1..3], &both[4..]));

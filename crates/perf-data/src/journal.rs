@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bytes::{Cursor, Out};
 use crate::features::{BpfBtf, BpfProgInfo};
-use crate::private::{HandlerTypes, Private, encode_counts, encode_types, entry, pack, to_json, unpack};
+use crate::private::{GateDesc, HandlerTypes, Private, encode_counts, encode_types, entry, pack, to_json, unpack};
 use crate::texts::{TEXTS_AN_ENTRY, encode_images};
 use crate::{Endian, Error, ErrorKind, HandlerDesc, ImageId, RecordingTally, Result, TextDesc};
 
@@ -114,6 +114,14 @@ impl<W: Write + Seek> Writer<W> {
     /// When they cannot be written.
     pub fn handler_types(&mut self, types: &HandlerTypes) -> Result<()> {
         self.append(entry::HANDLER_TYPES, encode_types(types))
+    }
+
+    /// Appends a gate that was put in force.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn gate(&mut self, gate: &GateDesc) -> Result<()> {
+        self.append(entry::GATES, to_json(&[gate])?)
     }
 
     /// Appends an entry of any kind.

@@ -42,6 +42,8 @@ pub mod entry {
     pub const PROGRAM_TYPES: u32 = 8;
     /// The BTF of one handler, see [`crate::private::HandlerTypes`].
     pub const HANDLER_TYPES: u32 = 9;
+    /// JSON of an array of [`crate::private::GateDesc`].
+    pub const GATES: u32 = 10;
 }
 
 /// Bits of an entry's flags.
@@ -101,6 +103,18 @@ impl HandlerDesc {
     pub const FIRST_FROM_OBJECT: u16 = 16;
 }
 
+/// Which samples got to the handler from some time on.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GateDesc {
+    /// The first generation with this gate: of the pairs of gate and handler that a recording had one after the other.
+    pub generation: u32,
+    /// When it was put in force, ns on the recording's clock. Samples of a later time may still have met the one before, on
+    /// a CPU that was just taking one.
+    pub since_ns: u64,
+    /// The expression that a sample has to fulfil; null: from here on all of them got to the handler.
+    pub expression: Option<String>,
+}
+
 /// The types of one handler's values and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct HandlerTypes {
@@ -151,6 +165,8 @@ pub struct Private {
     pub program_types: Vec<BpfBtf>,
     /// Types of what handlers from objects write, each handler once.
     pub handler_types: Vec<HandlerTypes>,
+    /// The gates that a recording had one after the other; empty where it never had one.
+    pub gates: Vec<GateDesc>,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
@@ -203,6 +219,10 @@ impl Private {
             entry::PROGRAM => self.programs.push(BpfProgInfo::decode_one(data)?),
             entry::PROGRAM_TYPES => self.program_types.push(BpfBtf::decode_one(data)?),
             entry::HANDLER_TYPES => self.handler_types.push(decode_types(data)?),
+            entry::GATES => {
+                let more: Vec<GateDesc> = json(data, "gates of the private section")?;
+                self.gates.extend(more);
+            }
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
@@ -215,6 +235,7 @@ impl Private {
         keep_last(&mut self.programs, BpfProgInfo::id);
         keep_last(&mut self.program_types, |types| types.id);
         keep_last(&mut self.handler_types, |types| types.handler);
+        keep_last(&mut self.gates, |gate| gate.generation);
     }
 
     fn append_counts(&mut self, more: TrueCounts) {
@@ -297,6 +318,9 @@ impl Private {
             entries.push((entry::PROGRAM_TYPES, types.encode_one()?));
         }
         entries.extend(self.handler_types.iter().map(|types| (entry::HANDLER_TYPES, encode_types(types))));
+        if !self.gates.is_empty() {
+            entries.push((entry::GATES, to_json(&self.gates)?));
+        }
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }

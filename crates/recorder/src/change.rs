@@ -1,27 +1,33 @@
 //! What a controller may see and change of a recording that runs.
 
 use std::fs::File;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use afterimage_handler::gate::{Expression, GateError};
-use afterimage_handler::object::{LoadedObject, Object, Setting};
-use afterimage_handler::{Builtin, EventConfig, Handlers};
-use afterimage_perf_data::HandlerDesc;
+use afterimage_handler::gate::GateError;
+use afterimage_handler::object::{LoadedObject, Object};
+use afterimage_handler::{Builtin, Handlers};
+use afterimage_perf_data::{GateDesc, HandlerDesc};
 use rustix::fs::SealFlags;
 
 use crate::Handler;
-use crate::control::{self, Changed, EventStats, Refusal, RefusalKind, Request, Stats, Subject, Wanted};
+use crate::control::{self, Bell, Changed, EventStats, Refusal, RefusalKind, Request, Stats, Subject, Wanted};
 use crate::finish::{self, Places};
+use crate::loading::{self, Loaded};
 use crate::plan::{Destination, Plan};
 use crate::run::Live;
 use crate::session::Session;
-use crate::{RecordError, gate, tallies};
+use crate::{gate, tallies};
 
-const NO_RING: &str = "this recording has no handler ring: start it with --handler emit or with an object that writes";
+/// What cannot be exchanged.
+const COUNTS: &str =
+    "samples are counted by keys here, and not recorded: another gate may be put before that, and no handler";
+
+pub(crate) const NO_RING: &str =
+    "this recording has no handler ring: start it with --handler emit or with an object that writes";
 
 /// The most bytes of an object file.
 const OBJECT_MAX: u64 = 64 << 20;
@@ -37,7 +43,11 @@ pub(crate) struct Running<'a> {
 }
 
 impl Subject for Running<'_> {
-    fn stats(&self) -> Stats {
+    fn stats(&mut self) -> Stats {
+        if self.live.passes.ask() {
+            // What is counted by keys is taken out of the kernel only when it has to be. It goes nowhere that could fail.
+            let _ = self.live.passes.run(self.session, &mut self.live.output);
+        }
         let Session { handlers, changes, changed_ns, .. } = &*self.session;
         let events = tallies::so_far(self.session).events.into_iter();
         let mut stats = Stats {
@@ -55,43 +65,100 @@ impl Subject for Running<'_> {
         };
         if let Some(handlers) = handlers {
             stats.handler = handlers.name(handlers.current()).unwrap_or_default().to_owned();
+            if let Some(by) = &self.plan.by {
+                stats.handler = format!("by {}", by.keys().join(","));
+            }
             stats.handler_id = handlers.current().0;
             stats.generation = handlers.generation();
         }
         stats
     }
 
-    fn change(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Result<Changed, Refusal> {
-        match request {
-            Request::Stats {} => Err(refuse(RefusalKind::BadRequest, "stats change nothing")),
-            Request::Clear {} => self.swap_builtin(Builtin::None),
-            Request::Where { expression } => self.put_gate(expression),
-            Request::Swap { handler: Wanted::Builtin(name) } => match name.parse() {
-                Ok(builtin) => self.swap_builtin(builtin),
-                Err(_) => {
-                    let text = format!("{name}: no such handler; built in are none, emit and count");
-                    Err(refuse(RefusalKind::BadRequest, text))
-                }
-            },
-            Request::Swap { handler: Wanted::Object { path, program, set, keep_maps } } => {
-                let lacks = || refuse(RefusalKind::BadRequest, "the descriptor of the object is missing");
-                let bytes = sealed(descriptor.ok_or_else(lacks)?)?;
-                let set = set.iter().map(|text| text.parse()).collect::<Result<Vec<Setting>, _>>().map_err(failed)?;
-                let object = Object::open(bytes, program.as_deref(), &set).map_err(failed)?;
-                self.swap_object(path.into(), object, &keep_maps)
-            }
-        }
+    fn change(
+        &mut self,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+        bell: &Bell,
+    ) -> Option<Result<Changed, Refusal>> {
+        self.begin(request, descriptor, bell).transpose()
+    }
+
+    fn finished(&mut self) -> Option<Result<Changed, Refusal>> {
+        let ended = self.live.loading.ended()?;
+        Some(ended.and_then(|(loaded, load_ns)| self.put(loaded, load_ns)))
+    }
+
+    fn abandon(&mut self) {
+        self.live.loading.leave();
     }
 }
 
 impl Running<'_> {
-    fn swap_builtin(&mut self, builtin: Builtin) -> Result<Changed, Refusal> {
+    /// Does what takes no time, and begins to load for the rest.
+    fn begin(
+        &mut self,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+        bell: &Bell,
+    ) -> Result<Option<Changed>, Refusal> {
         programs(&mut self.session.handlers)?;
-        self.has_place_for(builtin)?;
+        let swaps = matches!(request, Request::Swap { .. } | Request::Clear {});
+        if swaps && self.plan.by.is_some() {
+            return Err(refuse(RefusalKind::Impossible, COUNTS));
+        }
+        let wanted = match request {
+            Request::Stats {} => return Err(refuse(RefusalKind::BadRequest, "stats change nothing")),
+            Request::Clear {} => return self.swap_builtin(Builtin::None, 0).map(Some),
+            Request::Where { expression: None } => return self.put_gate(None, None, Vec::new(), 0).map(Some),
+            Request::Where { expression: Some(text) } => {
+                let Session { sampling, stubs, target, .. } = &*self.session;
+                let carried = gate::carried(&sampling.specs, stubs);
+                loading::Wanted::Gate { text, carried, target: target.clone() }
+            }
+            Request::Swap { handler: Wanted::Builtin(name) } => {
+                let builtin: Builtin = name.parse().map_err(|_| {
+                    let text = format!("{name}: no such handler; built in are none, emit and count");
+                    refuse(RefusalKind::BadRequest, text)
+                })?;
+                self.has_place_for(builtin)?;
+                if programs(&mut self.session.handlers)?.has_builtin(builtin) {
+                    return self.swap_builtin(builtin, 0).map(Some);
+                }
+                loading::Wanted::Builtin(builtin)
+            }
+            Request::Swap { handler: Wanted::Object { path, program, set, keep_maps } } => {
+                let lacks = || refuse(RefusalKind::BadRequest, "the descriptor of the object is missing");
+                let file = descriptor.ok_or_else(lacks)?;
+                let Session { handlers, objects, outputs, .. } = &mut *self.session;
+                let handlers = programs(handlers)?;
+                if handlers.next_id().0 == u16::MAX {
+                    let text = "this recording has had all handlers that can be numbered";
+                    return Err(refuse(RefusalKind::Impossible, text));
+                }
+                let keep_maps = kept(objects, handlers, &keep_maps)?;
+                let (id, rings) = (handlers.next_id(), outputs.is_some());
+                loading::Wanted::Object { path: path.into(), file, program, set, keep_maps, id, rings }
+            }
+        };
+        let shared = programs(&mut self.session.handlers)?.shared();
+        self.live.loading.begin(wanted, shared, bell)?;
+        Ok(None)
+    }
+
+    /// Puts in force what was loaded.
+    fn put(&mut self, loaded: Loaded, load_ns: u64) -> Result<Changed, Refusal> {
+        match loaded {
+            Loaded::Builtin(builtin, loaded) => {
+                programs(&mut self.session.handlers)?.take_builtin(loaded);
+                self.swap_builtin(builtin, load_ns)
+            }
+            Loaded::Object { path, object, loaded } => self.swap_object(path, object, loaded, load_ns),
+            Loaded::Gate { text, program, notes } => self.put_gate(Some(text), program, notes, load_ns),
+        }
+    }
+
+    fn swap_builtin(&mut self, builtin: Builtin, load_ns: u64) -> Result<Changed, Refusal> {
         let handlers = programs(&mut self.session.handlers)?;
-        let before = Instant::now();
-        handlers.load_builtin(builtin).map_err(failed)?;
-        let load_ns = ns_since(before);
         let before = Instant::now();
         let generation = handlers.swap(builtin).map_err(failed)?;
         let swap_ns = ns_since(before);
@@ -103,23 +170,16 @@ impl Running<'_> {
         Ok(Changed { handler, handler_id, generation, swap_ns, load_ns, gate, notes: Vec::new() })
     }
 
-    fn swap_object(&mut self, path: PathBuf, object: Object, keep_maps: &[String]) -> Result<Changed, Refusal> {
-        let Session { handlers, objects, outputs, sampling, stubs, gate, .. } = &mut *self.session;
+    fn swap_object(
+        &mut self,
+        path: PathBuf,
+        object: Arc<Object>,
+        loaded: LoadedObject,
+        load_ns: u64,
+    ) -> Result<Changed, Refusal> {
+        let Session { handlers, objects, gate, .. } = &mut *self.session;
         let handlers = programs(handlers)?;
-        if object.writes() && outputs.is_none() {
-            return Err(refuse(RefusalKind::Impossible, NO_RING));
-        }
-        let with_stub = sampling.specs.iter().zip(&*stubs).filter(|(_, stub)| stub.is_some());
-        let events = with_stub.map(|(spec, _)| EventConfig::from_attr(&spec.attr)).collect::<Result<Vec<_>, _>>();
-        let events = events.map_err(failed)?;
-        let kept = kept(objects, handlers, keep_maps)?;
-        if handlers.next_id().0 == u16::MAX {
-            return Err(refuse(RefusalKind::Impossible, "this recording has had all handlers that can be numbered"));
-        }
-        let before = Instant::now();
-        let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &kept).map_err(failed)?;
-        let id = handlers.add(loaded.name.clone(), loaded.program().map_err(failed)?);
-        let load_ns = ns_since(before);
+        let id = handlers.take_object(&loaded).map_err(failed)?;
         let before = Instant::now();
         let generation = handlers.swap(id).map_err(|error| {
             handlers.forget(id);
@@ -133,38 +193,36 @@ impl Running<'_> {
         let _ = self.live.output.handler_types(std::slice::from_ref(&types));
         self.live.types.push(types);
         objects.push(loaded);
-        self.changed(&Handler::Object { path, object: Arc::new(object) });
+        self.changed(&Handler::Object { path, object });
         self.retire();
         Ok(changed)
     }
 
-    fn put_gate(&mut self, text: Option<String>) -> Result<Changed, Refusal> {
-        let Session { handlers, sampling, stubs, target, .. } = &mut *self.session;
-        let handlers = programs(handlers)?;
+    fn put_gate(
+        &mut self,
+        text: Option<String>,
+        program: Option<OwnedFd>,
+        notes: Vec<String>,
+        load_ns: u64,
+    ) -> Result<Changed, Refusal> {
+        let handlers = programs(&mut self.session.handlers)?;
         let before = Instant::now();
-        let notes = match &text {
-            None => handlers.set_gate(None).map(|_| Vec::new()).map_err(failed)?,
-            Some(text) => {
-                let expression = Expression::parse(text).map_err(|error| no_gate(&error))?;
-                gate::install(&expression, handlers, &sampling.specs, stubs, target).map_err(|error| match error {
-                    RecordError::Gate(error) => no_gate(&error),
-                    RecordError::Handler(error) => failed(error),
-                    error => refuse(RefusalKind::Failed, error.to_string()),
-                })?
-            }
-        };
-        let load_ns = ns_since(before);
-        let (id, generation) = (handlers.current(), handlers.generation());
+        let generation = handlers.set_gate(program).map_err(failed)?;
+        let swap_ns = ns_since(before);
+        let id = handlers.current();
         let handler = handlers.name(id).unwrap_or_default().to_owned();
         self.session.gate.clone_from(&text);
-        self.changed_gate();
-        Ok(Changed { handler, handler_id: id.0, generation, swap_ns: 0, load_ns, gate: text, notes })
+        self.changed_gate(GateDesc { generation, since_ns: control::now_ns(), expression: text.clone() });
+        Ok(Changed { handler, handler_id: id.0, generation, swap_ns, load_ns, gate: text, notes })
     }
 
     /// Enters the handler in force once more, with the gate that is before it now.
-    fn changed_gate(&mut self) {
+    fn changed_gate(&mut self, desc: GateDesc) {
         self.session.changes += 1;
-        self.session.changed_ns = Some(control::now_ns());
+        self.session.changed_ns = Some(desc.since_ns);
+        // As with a new handler: a disk that does not take this takes no pass either.
+        let _ = self.live.output.gate(&desc);
+        self.live.gates.push(desc);
         let Some(handlers) = &self.session.handlers else { return };
         let (id, generation) = (handlers.current().0, handlers.generation());
         let gate = &self.session.gate;
@@ -240,31 +298,31 @@ fn programs(handlers: &mut Option<Handlers>) -> Result<&mut Handlers, Refusal> {
     handlers.as_mut().ok_or_else(|| refuse(RefusalKind::Impossible, none))
 }
 
-fn refuse(kind: RefusalKind, text: impl Into<String>) -> Refusal {
+pub(crate) fn refuse(kind: RefusalKind, text: impl Into<String>) -> Refusal {
     Refusal::new(kind, text)
 }
 
 /// What is wrong with an expression, with the place of it.
-fn no_gate(error: &GateError) -> Refusal {
+pub(crate) fn no_gate(error: &GateError) -> Refusal {
     let details = error.picture().lines().map(str::to_owned).collect();
     Refusal { details, ..refuse(RefusalKind::Failed, error.to_string()) }
 }
 
-fn failed(error: afterimage_handler::Error) -> Refusal {
+pub(crate) fn failed(error: afterimage_handler::Error) -> Refusal {
     let log = error.full_log();
     let details = log[log.len().saturating_sub(DETAILS_MAX)..].to_vec();
     Refusal { details, ..refuse(RefusalKind::Failed, error.to_string()) }
 }
 
 /// The maps of the handler in force that the next one takes over.
-fn kept<'a>(
-    objects: &'a [LoadedObject],
-    handlers: &Handlers,
-    names: &[String],
-) -> Result<Vec<(String, BorrowedFd<'a>)>, Refusal> {
+fn kept(objects: &[LoadedObject], handlers: &Handlers, names: &[String]) -> Result<Vec<(String, OwnedFd)>, Refusal> {
     let current = objects.iter().find(|object| object.id == handlers.current());
     let find = |name: &String| match current.and_then(|object| object.map(name)) {
-        Some(fd) => Ok((name.clone(), fd)),
+        Some(fd) => {
+            let own = fd.try_clone_to_owned();
+            let own = own.map_err(|error| refuse(RefusalKind::Failed, format!("map {name}: {error}")))?;
+            Ok((name.clone(), own))
+        }
         None => {
             let have: Vec<&str> = current.iter().flat_map(|object| object.maps()).map(|(name, _)| name).collect();
             let have = if have.is_empty() { "it has none".to_owned() } else { format!("it has {}", have.join(", ")) };
@@ -277,7 +335,7 @@ fn kept<'a>(
 
 /// The bytes of a memory file that nobody can change or cut any more: reading it waits for nobody, and what was read stays
 /// so.
-fn sealed(descriptor: OwnedFd) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn sealed(descriptor: OwnedFd) -> Result<Vec<u8>, Refusal> {
     let bad = |text: &str| refuse(RefusalKind::BadRequest, text);
     let needed = SealFlags::WRITE | SealFlags::SHRINK;
     if !rustix::fs::fcntl_get_seals(&descriptor).is_ok_and(|seals| seals.contains(needed)) {
@@ -291,6 +349,6 @@ fn sealed(descriptor: OwnedFd) -> Result<Vec<u8>, Refusal> {
     Ok(bytes)
 }
 
-fn ns_since(before: Instant) -> u64 {
+pub(crate) fn ns_since(before: Instant) -> u64 {
     u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

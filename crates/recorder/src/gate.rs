@@ -1,9 +1,10 @@
 //! The gate before the handler: the names in its expression, and its way to the stubs.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use afterimage_handler::Handlers;
 use afterimage_handler::gate::{Context, Expression, Place, Resolver, like};
+use afterimage_handler::{Handlers, Shared};
 use afterimage_perf_data::SampleType;
 use afterimage_perf_event::open::Target;
 use afterimage_perf_event::spec::EventSpec;
@@ -21,13 +22,28 @@ pub(crate) fn install(
     stubs: &[Option<usize>],
     target: &Target,
 ) -> Result<Vec<String>, RecordError> {
-    let with_stub = specs.iter().zip(stubs).filter(|(_, stub)| stub.is_some());
-    let carried = with_stub.fold(SampleType::all(), |common, (spec, _)| common & spec.attr.sample_type);
-    let context = Context::here(handlers.mechanism(), carried);
-    let gate = expression.compile(&Names { target }, &context)?;
-    let program = gate.load(&handlers.shared())?;
+    let (program, notes) = load(expression, &handlers.shared(), carried(specs, stubs), target)?;
     handlers.set_gate(program)?;
-    Ok(gate.notes().to_vec())
+    Ok(notes)
+}
+
+/// The fields that all events with a stub carry.
+pub(crate) fn carried(specs: &[EventSpec], stubs: &[Option<usize>]) -> SampleType {
+    let with_stub = specs.iter().zip(stubs).filter(|(_, stub)| stub.is_some());
+    with_stub.fold(SampleType::all(), |common, (spec, _)| common & spec.attr.sample_type)
+}
+
+/// Looks names up, compiles and loads: the program, which is none where everything passes, and what is worth saying.
+pub(crate) fn load(
+    expression: &Expression,
+    shared: &Shared,
+    carried: SampleType,
+    target: &Target,
+) -> Result<(Option<OwnedFd>, Vec<String>), RecordError> {
+    let context = Context::here(shared.mechanism, carried);
+    let gate = expression.compile(&Names { target }, &context)?;
+    let program = gate.load(shared)?;
+    Ok((program, gate.notes().to_vec()))
 }
 
 /// Looks names up on this machine, for one target.

@@ -2,6 +2,30 @@
 //!
 //! A *pass* is one drain of all rings, each past its head at the start of the pass. What a pass brought is written as a
 //! whole and ended by FINISHED_ROUND: readers put records in order by that boundary.
+//!
+//! A program that wants a recording says what it wants in a [`Plan`]:
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//! use std::time::Duration;
+//!
+//! use afterimage_recorder::{Destination, Plan, Subject, record};
+//!
+//! # fn main() -> Result<(), afterimage_recorder::RecordError> {
+//! let plan = Plan {
+//!     subject: Subject::Processes(vec![std::process::id()]),
+//!     destination: Destination::File("mine.data".into()),
+//!     duration: Some(Duration::from_secs(2)),
+//!     callchain: true,
+//!     ..Plan::default()
+//! };
+//! // Another thread may set it; `()` wants to hear nothing while it goes on.
+//! let stop = AtomicBool::new(false);
+//! let outcome = record(&plan, &stop, &mut ())?;
+//! println!("{}", outcome.tally.total().human());
+//! # Ok(())
+//! # }
+//! ```
 
 mod audit;
 mod book;
@@ -14,6 +38,7 @@ mod finish;
 mod gate;
 mod host;
 mod kernel_names;
+mod loading;
 mod old;
 mod output;
 mod pass;
@@ -29,7 +54,10 @@ mod wait;
 
 use afterimage_perf_data::RecordingTally;
 
+pub use afterimage_handler::Builtin;
 pub use afterimage_kernel_text::capture::Options as TextOptions;
+pub use afterimage_perf_event::config::Rate;
+pub use afterimage_perf_event::spec::EventSpec;
 pub use error::RecordError;
 pub use plan::{Destination, Handler, Plan, Progress, Subject};
 pub use run::{Outcome, record};
@@ -50,5 +78,16 @@ pub trait Observer {
     fn read_out(&mut self, readout: &by::Readout, tally: Option<&RecordingTally>) -> std::io::Result<()> {
         let _ = (readout, tally);
         Ok(())
+    }
+}
+
+/// Nobody: notes and progress go nowhere.
+impl Observer for () {
+    fn note(&mut self, _line: &str) {}
+
+    fn progress(&mut self, _progress: &Progress) {}
+
+    fn is_watched(&self) -> bool {
+        false
     }
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::journal::{self, PackedEntry};
-use afterimage_perf_data::{EventDesc, Features, FileWriter, HandlerDesc, HandlerTypes, PipeWriter, RecordingTally};
+use afterimage_perf_data::{
+    EventDesc, Features, FileWriter, GateDesc, HandlerDesc, HandlerTypes, PipeWriter, RecordingTally,
+};
 
 use afterimage_symbols::file::FileBytes;
 
@@ -112,6 +114,13 @@ impl Output {
         let Output::File(output) = self else { return Ok(()) };
         let Some(journal) = &mut output.journal else { return Ok(()) };
         types.iter().try_for_each(|one| journal.handler_types(one)).map_err(|e| written(&output.path, e))
+    }
+
+    /// Tells of a gate that was put in force. A stream has no place for that.
+    pub(crate) fn gate(&mut self, gate: &GateDesc) -> Result<(), RecordError> {
+        let Output::File(output) = self else { return Ok(()) };
+        let Some(journal) = &mut output.journal else { return Ok(()) };
+        journal.gate(gate).map_err(|e| written(&output.path, e))
     }
 
     /// Tells of all handlers that have been in force. A stream has no place for that.

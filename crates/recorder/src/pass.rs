@@ -113,6 +113,11 @@ impl Passes {
         self.settle();
     }
 
+    /// What was counted by keys is to be taken with the next pass; false where nothing is.
+    pub(crate) fn ask(&mut self) -> bool {
+        self.gather.as_mut().map(Gather::ask).is_some()
+    }
+
     /// What came out of the rings tells the counts by keys what their addresses are.
     fn settle(&mut self) {
         if let Some(gather) = &mut self.gather {

@@ -112,6 +112,32 @@ pub struct Plan {
     pub command_line: Vec<String>,
 }
 
+/// The whole machine by cpu-clock, 4,000 times a second, into `perf.data` until it is stopped; kernel text is kept in all ways
+/// that work here.
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            events: vec![EventSpec::cpu_clock()],
+            rate: None,
+            subject: Subject::AllCpus,
+            command: Vec::new(),
+            inherit: true,
+            callchain: false,
+            pages: 128,
+            destination: Destination::File("perf.data".into()),
+            duration: None,
+            delay: None,
+            handler: None,
+            chain: false,
+            by: None,
+            audit: false,
+            gate: None,
+            text: Some(capture::Options::default()),
+            command_line: std::env::args().collect(),
+        }
+    }
+}
+
 impl Plan {
     /// The built-in handler that runs; none beside an object's.
     pub fn builtin(&self) -> Builtin {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use afterimage_handler::Builtin;
 use afterimage_kernel_text::capture::by_id;
-use afterimage_perf_data::{Endian, Features, HandlerDesc, HandlerTypes, Layout, Private, RecordingTally};
+use afterimage_perf_data::{Endian, Features, GateDesc, HandlerDesc, HandlerTypes, Layout, Private, RecordingTally};
 use afterimage_perf_event::caps::{Cap, Caps};
 use afterimage_perf_event::child::{self, Child, Ended};
 use afterimage_perf_event::facts::Facts;
@@ -23,6 +23,7 @@ use crate::by::Gather;
 use crate::change::Running;
 use crate::control::{self, Control};
 use crate::finish::{self, Described};
+use crate::loading::Loading;
 use crate::output::Output;
 use crate::pass::Passes;
 use crate::plan::{Destination, Plan, Progress, Subject};
@@ -70,9 +71,8 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let find = || target(plan, &facts, child.as_ref());
     let (mut session, target) = Session::open(&kernel, &facts, plan, &find, &mut notes)?;
     let mut live = Live::begin(plan, &facts, &session)?;
-    // What is counted by keys would have no place for what another handler leaves.
-    match plan.by.is_none().then(Control::open).transpose() {
-        Ok(control) => live.control = control,
+    match Control::open() {
+        Ok(control) => live.control = Some(control),
         Err(error) => notes.push(format!("the recording cannot be controlled while it runs: {error}")),
     }
     // Only now: what else would be said before an error does not matter any more.
@@ -196,11 +196,15 @@ pub(crate) struct Live {
     features: Features,
     /// Every handler that was in force on an event, each once.
     pub(crate) handlers: Vec<HandlerDesc>,
+    /// Every gate that was in force.
+    pub(crate) gates: Vec<GateDesc>,
     /// The first of the file's events that are handler rings.
     pub(crate) first_output: usize,
     /// When it was opened, ns on the recording's clock.
     pub(crate) started_ns: u64,
     control: Option<Control>,
+    /// What a controller wants and is not there yet.
+    pub(crate) loading: Loading,
     pub(crate) types: Vec<HandlerTypes>,
     sideband: Layout,
 }
@@ -212,11 +216,31 @@ impl Live {
         let types: Vec<HandlerTypes> = session.objects.iter().map(finish::types).collect();
         let mut output = Output::create(&plan.destination, &events, &features, &handlers)?;
         output.handler_types(&types)?;
+        let started_ns = control::now_ns();
+        let first = session.gate.clone().zip(session.handlers.as_ref()).map(|(expression, handlers)| GateDesc {
+            generation: handlers.generation(),
+            since_ns: started_ns,
+            expression: Some(expression),
+        });
+        first.iter().try_for_each(|gate| output.gate(gate))?;
+        let gates = Vec::from_iter(first);
         let sideband = Layout::new(session.sideband.attr(), Endian::NATIVE);
         let mut passes = Passes::new(events, sideband, count_targets);
         passes.gather = plan.by.as_ref().map(|by| Gather::new(by, sideband));
-        let started_ns = control::now_ns();
-        Ok(Live { output, passes, features, handlers, first_output, started_ns, control: None, types, sideband })
+        let (control, loading) = (None, Loading::default());
+        Ok(Live {
+            output,
+            passes,
+            features,
+            handlers,
+            gates,
+            first_output,
+            started_ns,
+            control,
+            loading,
+            types,
+            sideband,
+        })
     }
 
     /// Writes what was there before: kernel, programs, processes.
@@ -294,7 +318,7 @@ impl Live {
         if let Some(mut control) = self.control.take() {
             match wake {
                 Wake::Control => control.serve(&mut Running { plan, session, live: self }),
-                _ => control.sweep(),
+                _ => control.sweep(&mut Running { plan, session, live: self }),
             }
             self.control = Some(control);
         }
@@ -388,7 +412,7 @@ impl Live {
         ended: Option<Ended>,
         observer: &mut dyn Observer,
     ) -> Result<Outcome, RecordError> {
-        let Live { mut output, mut passes, mut features, handlers, types, .. } = self;
+        let Live { mut output, mut passes, mut features, handlers, gates, types, .. } = self;
         let lost = KernelLost::read(&session);
         let (tally, mut problems) = tallies::complete(&session, &lost);
         problems.extend(passes.damage.iter().map(|(first, times)| format!("{first} ({times} such)")));
@@ -432,6 +456,7 @@ impl Live {
             tally: Some(tally.clone()),
             handlers,
             handler_types: types,
+            gates,
             true_counts: passes.true_counts,
             kernel_symbols: table.map(|table| table.excerpt(addresses)).unwrap_or_default(),
             texts: texts.texts,

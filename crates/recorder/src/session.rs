@@ -26,6 +26,7 @@ use afterimage_perf_event::sys::Kernel;
 
 use crate::audit::{self, Audit};
 use crate::book::{Book, Place, RingOwner};
+use crate::by::By;
 use crate::synth::procfs;
 use crate::text::Texts;
 use crate::{Destination, Plan, RecordError, gate};
@@ -101,9 +102,13 @@ impl Session {
         let mut specs = plan.events.clone();
         let max_stack = || match plan.object() {
             Some(object) => object.max_stack(),
-            None => plan.builtin().max_stack(plan.chain),
+            None => match plan.by.as_ref().and_then(|by| by.options.label.as_ref()) {
+                Some(given) => given.object.max_stack(),
+                None => plan.builtin().max_stack(plan.chain),
+            },
         };
-        let max_stack = plan.callchain.then(max_stack).flatten();
+        let stacks = plan.callchain || plan.by.as_ref().is_some_and(By::wants_stacks);
+        let max_stack = stacks.then(max_stack).flatten();
         if let Some(frames) = max_stack {
             notes.push(format!("call chains have at most {frames} frames: the handler walks the user's stack too"));
         }
@@ -421,20 +426,19 @@ fn load(
     let options = HandlerOptions {
         builtin: plan.builtin(),
         chain: plan.chain,
-        events: events.clone(),
+        events,
         cpus: cpus.to_vec(),
         ..HandlerOptions::default()
     };
     let mut handlers = Handlers::load(&options)?;
     if let Some(by) = &plan.by {
         let addressed = sampling.specs.iter().all(|spec| has_address(&spec.attr));
-        handlers.load_by(&events, &by::Options { addressed, ..by.options.clone() })?;
+        handlers.load_by(&by::Options { addressed, ..by.options.clone() })?;
     }
     let mut objects = Vec::new();
     if let Some(object) = plan.object() {
-        let loaded = object.load(&handlers.shared(), &events, handlers.next_id(), &[])?;
-        let id = handlers.add(loaded.name.clone(), loaded.program()?);
-        handlers.swap(id)?;
+        let loaded = handlers.load_object(object)?;
+        handlers.swap(loaded.id)?;
         objects.push(loaded);
     }
     Ok(Programs { handlers, objects })

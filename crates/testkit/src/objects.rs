@@ -1,4 +1,4 @@
-//! Handlers to load: their C is in `tests/objects`, and of those that users may learn from in `examples/handlers`. `clang`
+//! Handlers to load: their C is in `tests/objects`, and of those that users may learn from in `examples`. `clang`
 //! compiles them on first use, as a user would do it, beside the running binary, in a folder named after their content.
 
 use std::collections::hash_map::DefaultHasher;
@@ -17,7 +17,9 @@ const SOURCES: &[(&str, &str)] = &[
     ("plain.bpf.c", include_str!("../../../tests/objects/plain.bpf.c")),
     ("bare.bpf.c", include_str!("../../../tests/objects/bare.bpf.c")),
     ("hits.bpf.c", include_str!("../../../tests/objects/hits.bpf.c")),
+    ("keyed.bpf.c", include_str!("../../../tests/objects/keyed.bpf.c")),
     ("refused.bpf.c", include_str!("../../../tests/objects/refused.bpf.c")),
+    ("seen.bpf.c", include_str!("../../../examples/service/seen.bpf.c")),
     ("cgroup_time.bpf.c", include_str!("../../../examples/handlers/cgroup_time.bpf.c")),
     ("fault_map.bpf.c", include_str!("../../../examples/handlers/fault_map.bpf.c")),
     ("writers.bpf.c", include_str!("../../../examples/handlers/writers.bpf.c")),

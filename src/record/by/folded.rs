@@ -41,6 +41,7 @@ fn scalar(key: Key, row: &Row) -> Option<String> {
         Key::Tid => row.tid.map(|tid| format!("tid {tid}")),
         Key::Cpu => row.cpu.map(|cpu| format!("cpu {cpu}")),
         Key::Cgroup => row.cgroup.as_ref().map(|(id, path)| path.clone().unwrap_or_else(|| format!("cgroup {id}"))),
+        Key::Label => row.label.as_ref().map(super::label),
         Key::Kstack | Key::Ustack | Key::Stack | Key::Ip => None,
     }
 }

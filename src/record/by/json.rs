@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use afterimage_perf_data::RecordingTally;
-use afterimage_recorder::by::{At, EventRows, Field, Key, Readout, Row, Value as By, bucket_range};
+use afterimage_recorder::by::{At, EventRows, Field, Key, Labelled, Readout, Row, Value as By, bucket_range};
 use serde_json::{Map, Value, json};
 
 use super::Show;
@@ -28,7 +28,7 @@ pub(super) fn write(
     });
     let object = json!({
         "schema": "afterimage/by/1",
-        "keys": show.keys.iter().map(|key| key.name()).collect::<Vec<_>>(),
+        "keys": show.names,
         "value": show.value.to_string(),
         "from_ns": readout.begun_ns.saturating_add(nanos(readout.from)),
         "to_ns": readout.begun_ns.saturating_add(nanos(readout.to)),
@@ -72,6 +72,7 @@ fn one_row(show: &Show, row: &Row) -> Value {
             Key::Tid => ("tid", json!(row.tid)),
             Key::Cpu => ("cpu", json!(row.cpu)),
             Key::Cgroup => ("cgroup", cgroup(row)),
+            Key::Label => ("label", label(row)),
             Key::Ip => ("ip", row.ip.as_ref().map_or(Value::Null, frame)),
             Key::Kstack => ("kstack", row.kernel.iter().map(frame).collect()),
             Key::Ustack => ("ustack", row.user.iter().map(frame).collect()),
@@ -80,6 +81,15 @@ fn one_row(show: &Show, row: &Row) -> Value {
         object.insert(name.into(), value);
     }
     Value::Object(object)
+}
+
+/// A label that there is, as the handler's types have it; null where there is none, or beside a reason.
+fn label(row: &Row) -> Value {
+    match &row.label {
+        Some(Labelled::Value { json, .. }) => json!({"value": json}),
+        Some(Labelled::Unreadable(reason)) => json!({"value": null, "reason": reason}),
+        Some(Labelled::Not) | None => Value::Null,
+    }
 }
 
 fn cgroup(row: &Row) -> Value {

@@ -8,10 +8,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use afterimage_perf_data::RecordingTally;
-use afterimage_recorder::by::{By, Key, Options, Readout, Value};
+use afterimage_recorder::Handler;
+use afterimage_recorder::by::{By, GivenBy, Key, Labelled, Options, Readout, Value};
 
 use super::args::ByArgs;
-use crate::exit::{Problem, not_yet};
+use crate::exit::Problem;
 
 /// The form in which rows are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,20 +22,30 @@ enum Form {
     Folded,
 }
 
+/// Bytes of the longest name of a label.
+const LABEL_MAX: usize = 31;
+
 /// Shows what was counted.
 #[derive(Clone, Debug)]
 pub(super) struct Show {
     keys: Vec<Key>,
+    /// The keys as they are written.
+    names: Vec<String>,
     value: Value,
     form: Form,
     interval: bool,
 }
 
-/// What was asked for; `None` without `--by`.
-pub(super) fn plan(args: &ByArgs, events: usize) -> anyhow::Result<Option<By>> {
+/// What was asked for; `None` without `--by`. A handler gives the label that is a key, and is then taken.
+pub(super) fn plan(args: &ByArgs, events: usize, handler: &mut Option<Handler>) -> anyhow::Result<Option<By>> {
     let Some(list) = &args.by else { return Ok(None) };
-    let (keys, value) = (keys(list)?, value(&args.value)?);
-    let options = Options { keys, value, entries: args.entries, ..Options::default() };
+    let (keys, label) = keys(list)?;
+    let label = label.map(|name| given_by(name, handler)).transpose()?;
+    if let Some(handler) = handler {
+        let problem = Problem::usage(format!("--handler {}: --by runs a handler only for a label", handler.name()));
+        return Err(problem.hint("samples are counted by what it labels them with: --by label:NAME").into());
+    }
+    let options = Options { keys, value: value(&args.value)?, entries: args.entries, label, ..Options::default() };
     let interval = args.interval.as_deref().map(interval).transpose()?;
     if args.folded && !matches!(options.value, Value::Count | Value::Sum(_)) {
         let problem = Problem::usage(format!("--folded: lines of {} would be added up", options.value));
@@ -47,15 +58,36 @@ pub(super) fn plan(args: &ByArgs, events: usize) -> anyhow::Result<Option<By>> {
     Ok(Some(By { options, interval }))
 }
 
-fn keys(list: &str) -> anyhow::Result<Vec<Key>> {
-    let mut keys = Vec::new();
+/// The object that gives a label.
+fn given_by(name: String, handler: &mut Option<Handler>) -> anyhow::Result<GivenBy> {
+    let needs = || {
+        let problem = Problem::usage(format!("--by label:{name}: a handler of your own has to give that label"));
+        problem.hint("--handler FILE.o, which calls ai_label; docs/by.md has an example")
+    };
+    let Some(Handler::Object { object, .. }) = handler.take() else { return Err(needs().into()) };
+    object.gives_label(&name).map_err(|error| Problem::usage(format!("--by label:{name}: {error}")))?;
+    Ok(GivenBy { name, object })
+}
+
+/// The keys, and which label is one of them.
+fn keys(list: &str) -> anyhow::Result<(Vec<Key>, Option<String>)> {
+    let (mut keys, mut label) = (Vec::new(), None);
     for word in list.split(',').map(str::trim) {
-        if word.starts_with("label:") {
-            return Err(not_yet("--by label:NAME"));
+        if let Some(name) = word.strip_prefix("label:") {
+            if name.is_empty() || name.len() > LABEL_MAX {
+                let text = format!("--by {list}: the name of a label has 1 to {LABEL_MAX} bytes");
+                return Err(Problem::usage(text).into());
+            }
+            if label.replace(name.to_owned()).is_some() {
+                return Err(Problem::usage(format!("--by {list}: one label can be a key")).into());
+            }
+            keys.push(Key::Label);
+            continue;
         }
         let key = word.parse().map_err(|_| {
             let known = Key::ALL.map(Key::name).join(", ");
-            Problem::usage(format!("--by {list}: no key is called {word:?}")).hint(format!("there are {known}"))
+            let hint = format!("there are {known}, and label:NAME");
+            Problem::usage(format!("--by {list}: no key is called {word:?}")).hint(hint)
         })?;
         if keys.contains(&key) {
             return Err(Problem::usage(format!("--by {list}: {key} is named twice")).into());
@@ -66,7 +98,7 @@ fn keys(list: &str) -> anyhow::Result<Vec<Key>> {
     if let Some(part) = keys.iter().find(|key| stack && matches!(key, Key::Kstack | Key::Ustack)) {
         return Err(Problem::usage(format!("--by {list}: {part} is a part of stack")).into());
     }
-    Ok(keys)
+    Ok((keys, label))
 }
 
 fn value(text: &str) -> anyhow::Result<Value> {
@@ -96,7 +128,8 @@ impl Show {
             (_, true) => Form::Folded,
             _ => Form::Table,
         };
-        Show { keys: by.options.keys.clone(), value: by.options.value, form, interval: by.interval.is_some() }
+        let (keys, names) = (by.options.keys.clone(), by.keys());
+        Show { keys, names, value: by.options.value, form, interval: by.interval.is_some() }
     }
 
     /// Writes one readout, and sees that it gets out.
@@ -115,6 +148,15 @@ impl Show {
     }
 }
 
+/// A label in words: `(none)` where there is none.
+fn label(label: &Labelled) -> String {
+    match label {
+        Labelled::Not => "(none)".to_owned(),
+        Labelled::Value { text, .. } => text.clone(),
+        Labelled::Unreadable(reason) => format!("({reason})"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,11 +167,15 @@ mod tests {
 
     #[test]
     fn lists_of_keys() {
-        assert_eq!(keys("comm, kstack").unwrap(), [Key::Comm, Key::Kstack]);
+        assert_eq!(keys("comm, kstack").unwrap(), (vec![Key::Comm, Key::Kstack], None));
+        assert_eq!(keys("label:a b,comm").unwrap(), (vec![Key::Label, Key::Comm], Some("a b".to_owned())));
         assert_eq!(error(keys("comm,")), "--by comm,: no key is called \"\"");
         assert_eq!(error(keys("pid,pid")), "--by pid,pid: pid is named twice");
         assert_eq!(error(keys("ustack,stack")), "--by ustack,stack: ustack is a part of stack");
-        assert_eq!(error(keys("comm,label:request")), "--by label:NAME: not supported yet");
+        assert_eq!(error(keys("label:a,label:b")), "--by label:a,label:b: one label can be a key");
+        assert_eq!(error(keys("label:")), "--by label:: the name of a label has 1 to 31 bytes");
+        let needs = "--by label:a: a handler of your own has to give that label";
+        assert_eq!(error(given_by("a".to_owned(), &mut None)), needs);
     }
 
     #[test]

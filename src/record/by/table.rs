@@ -36,9 +36,8 @@ pub(super) fn write(out: &mut dyn Write, show: &Show, readout: &Readout) -> io::
 
 fn head(out: &mut dyn Write, show: &Show, readout: &Readout, event: &EventRows) -> io::Result<()> {
     let samples: u64 = event.rows.iter().map(|row| row.samples).sum();
-    let keys: Vec<&str> = show.keys.iter().map(|key| key.name()).collect();
     let s = if samples == 1 { "" } else { "s" };
-    let (samples, keys, name) = (grouped(samples), keys.join(", "), clean(&event.name));
+    let (samples, keys, name) = (grouped(samples), show.names.join(", "), clean(&event.name));
     write!(out, "# {samples} sample{s} of event '{name}' by {keys}")?;
     if show.interval {
         write!(out, ", {:.3} s to {:.3} s", readout.from.as_secs_f64(), readout.to.as_secs_f64())?;
@@ -85,6 +84,7 @@ fn cell(key: Key, row: &Row) -> Option<String> {
             None => format!("#{id} (gone)"),
         }),
         Key::Ip => Some(row.ip.as_ref().map_or_else(String::new, |at| format!("{:#018x} {}", at.addr, frame(at)))),
+        Key::Label => row.label.as_ref().map(|label| clean(&super::label(label)).into_owned()),
         Key::Kstack | Key::Ustack | Key::Stack => None,
     }
 }
@@ -126,7 +126,7 @@ fn columns(show: &Show) -> Vec<Column> {
         Value::Count | Value::Hist(_) => vec![overhead()],
     };
     columns.push(Column::new("Samples", 0, Side::Right));
-    columns.extend(show.keys.iter().filter_map(|key| column(*key)));
+    columns.extend(show.keys.iter().zip(&show.names).filter_map(|(key, name)| column(*key, name)));
     columns
 }
 
@@ -147,7 +147,7 @@ fn cells(show: &Show, lines: &[Line], columns: usize) -> Cells {
     cells
 }
 
-fn column(key: Key) -> Option<Column> {
+fn column(key: Key, name: &str) -> Option<Column> {
     Some(match key {
         Key::Comm => Column::new("Command", 0, Side::Left),
         Key::Pid => Column::new("Pid", 0, Side::Right),
@@ -155,6 +155,7 @@ fn column(key: Key) -> Option<Column> {
         Key::Cpu => Column::new("CPU", 0, Side::Right),
         Key::Cgroup => Column::new("Cgroup", 0, Side::Left),
         Key::Ip => Column::new("Address", 0, Side::Left),
+        Key::Label => Column::new(&clean(name.strip_prefix("label:").unwrap_or(name)), 0, Side::Left),
         Key::Kstack | Key::Ustack | Key::Stack => return None,
     })
 }
@@ -196,7 +197,8 @@ mod tests {
     use super::*;
 
     fn show(keys: &[Key], value: Value) -> Show {
-        Show { keys: keys.to_vec(), value, form: super::super::Form::Table, interval: false }
+        let names = keys.iter().map(|key| key.to_string()).collect();
+        Show { keys: keys.to_vec(), names, value, form: super::super::Form::Table, interval: false }
     }
 
     fn written(show: &Show, rows: Vec<Row>) -> String {

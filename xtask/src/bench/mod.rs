@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// How many programs text-soak loads and closes
     #[arg(long, default_value_t = 100_000)]
     cycles: u64,
+    /// How often swaps exchanges handlers by the library
+    #[arg(long, default_value_t = 1_000_000)]
+    swaps: usize,
 }
 
 const NAMES: [&str; 9] =
@@ -43,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         text_lookup()?;
     }
     if wanted("swaps") {
-        swaps::run()?;
+        swaps::run(options.swaps)?;
     }
     if options.names.iter().any(|name| name == "qc-cost") {
         ["6.1", "6.12"].iter().try_for_each(|kernel| crate::guest::cost::run(kernel, options.pairs))?;

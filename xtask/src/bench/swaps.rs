@@ -9,18 +9,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often the library's is done, and the command's.
-const SWAPS: usize = 1_000_000;
-const COMMANDS: usize = 300;
-
-pub(super) fn run() -> Result<()> {
+/// `swaps` of the library, and one command for some thousand of them.
+pub(super) fn run(swaps: usize) -> Result<()> {
     let mut library = Command::new("cargo");
     library.args(["test", "--release", "--quiet", "-p", "afterimage-handler", "--test", "native", "--"]);
-    library.args(["a_handler_and_an_object_take_turns", "--nocapture"]).env("AFTERIMAGE_SWAPS", SWAPS.to_string());
+    library.args(["a_handler_and_an_object_take_turns", "--nocapture"]).env("AFTERIMAGE_SWAPS", swaps.to_string());
     ensure!(library.current_dir(crate::root()).status()?.success(), "the swaps of the library failed");
     let built = Command::new("cargo").args(["build", "--release", "--quiet"]).current_dir(crate::root()).status()?;
     ensure!(built.success(), "cargo build --release failed");
-    commands(&crate::target_dir().join("release/afterimage"))
+    commands(&crate::target_dir().join("release/afterimage"), (swaps / 3000).clamp(30, 300))
 }
 
 /// A recording that is killed when this goes.
@@ -34,7 +31,7 @@ impl Drop for Recorder {
     }
 }
 
-fn commands(ours: &Path) -> Result<()> {
+fn commands(ours: &Path, times: usize) -> Result<()> {
     let data = folder()?.join("swaps.data");
     let mut record = Command::new(ours);
     record.args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", "10000", "-o"]).arg(&data);
@@ -43,7 +40,7 @@ fn commands(ours: &Path) -> Result<()> {
     // The scan of what was there before comes first.
     sleep(Duration::from_secs(3));
     let mut took = Vec::new();
-    for turn in 0..COMMANDS {
+    for turn in 0..times {
         let name = if turn % 2 == 0 { "count" } else { "none" };
         let before = Instant::now();
         let status = Command::new(ours).args(["handler", "swap", &session, name]).stdout(Stdio::null()).status()?;
@@ -53,7 +50,7 @@ fn commands(ours: &Path) -> Result<()> {
     took.sort_by(f64::total_cmp);
     let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
     println!(
-        "handler swap, the whole command, {COMMANDS} times: {:.1} ms (median), {:.1} (99 %), {:.1} (most)",
+        "handler swap, the whole command, {times} times: {:.1} ms (median), {:.1} (99 %), {:.1} (most)",
         median(&took),
         at(0.99),
         at(1.0)

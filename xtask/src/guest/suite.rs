@@ -32,6 +32,7 @@ pub(crate) const SUITE: &[Member] = &[
     tests("afterimage", "", "record"),
     tests("afterimage", "", "control"),
     tests("afterimage", "", "by"),
+    tests("afterimage", "", "embedding"),
 ];
 
 /// What `--short` takes: the counts of programs, their context, rings, loads, and the recordings that leave the guest.

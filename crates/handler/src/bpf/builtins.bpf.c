@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The programs that stand in the slots: the gate that lets everything pass, and the built-in handlers `emit` and
- * `count`, each once for kernels that show a program its sample and once for those that do not.
+ * The programs that stand in the slots: the built-in handlers `emit` and `count`, each once for kernels that show a program
+ * its sample and once for those that do not.
  */
 #include "internal.bpf.h"
 #include "sample.bpf.h"
@@ -11,16 +11,6 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* What the built-in handlers return: chain to the sampling ring, or drop. */
 const volatile bool ai_chain = false;
-
-SEC("perf_event")
-int ai_gate(struct bpf_perf_event_data *ctx)
-{
-	struct ai_cpu *cell = ai_this_cpu();
-
-	if (cell)
-		bpf_tail_call(ctx, &ai_slots, ai_gate_slot(cell->generation) + 1);
-	return 1;
-}
 
 /* ---- emit ---- */
 
@@ -156,38 +146,16 @@ static __always_inline enum ai_outcome ai_count_in(struct bpf_perf_event_data *c
 	return ai_put(&half, &want, chain, at, false);
 }
 
-static __always_inline int ai_count_sample(struct bpf_perf_event_data *ctx, bool kernel_context)
-{
-	struct ai_cpu *cell = ai_this_cpu();
-	struct ai_counters *counters;
-	enum ai_outcome outcome = AI_FULL;
-	struct ai_table *table;
-	__u32 key;
-
-	if (!cell)
-		return 1;
-	counters = ai_these_counters(cell);
-	if (!counters)
-		return 1;
-	cell->flags |= AI_OUTPUT;
-	table = ai_table_of(cell, &key);
-	if (table) {
-		ai_enter(table);
-		outcome = ai_count_in(ctx, table, key, cell, counters, kernel_context);
-		ai_leave(table);
-	}
-	ai_note_outcome(counters, outcome);
-	return ai_chain;
-}
-
 SEC("perf_event")
 int ai_count_kern(struct bpf_perf_event_data *ctx)
 {
-	return ai_count_sample(ctx, true);
+	ai_count_by(ctx, true, ai_count_in);
+	return ai_chain;
 }
 
 SEC("perf_event")
 int ai_count_plain(struct bpf_perf_event_data *ctx)
 {
-	return ai_count_sample(ctx, false);
+	ai_count_by(ctx, false, ai_count_in);
+	return ai_chain;
 }

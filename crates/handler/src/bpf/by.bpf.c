@@ -3,6 +3,7 @@
  * The handler `by`: samples are counted in the kernel under the keys that the user names, in the table of `count`. Which
  * keys those are is a constant of the load, so that the verifier takes away what the others would need.
  */
+#define AFTERIMAGE_LABELS
 #include "internal.bpf.h"
 #include "sample.bpf.h"
 #include "count.bpf.h"
@@ -37,6 +38,7 @@ enum {
 const volatile __u32 ai_by_keys = 0;
 const volatile __u32 ai_by_value = AI_BY_COUNT;
 const volatile __u32 ai_by_field = AI_BY_PERIOD;
+const volatile bool ai_by_label = false; /* a label is a part of the key */
 
 #define AI_PF_KTHREAD 0x00200000
 
@@ -94,6 +96,18 @@ static __always_inline bool ai_by_stack_failed(const struct task_struct *task, c
 	return ((ai_by_keys & AI_BY_KSTACK) && !user) || ((ai_by_keys & AI_BY_USTACK) && !(task->flags & AI_PF_KTHREAD));
 }
 
+/* Puts the label behind the chain, where it is hashed and compared with it. */
+static __always_inline void ai_by_add_label(__u64 *to)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct ai_label_seen *seen = bpf_map_lookup_elem(&ai_labels, &cpu);
+	bool given = seen && seen->size;
+
+	to[0] = given ? (__u64)seen->size << 32 | seen->type : 0;
+	for (int i = 0; i < AI_LABEL_BYTES / 8; i++)
+		to[1 + i] = given ? ((__u64 *)seen->bytes)[i] : 0;
+}
+
 static __always_inline enum ai_outcome ai_by_in(struct bpf_perf_event_data *ctx, struct ai_table *table, __u32 key,
 						struct ai_cpu *cell, struct ai_counters *counters, bool kernel_context)
 {
@@ -121,8 +135,12 @@ static __always_inline enum ai_outcome ai_by_in(struct bpf_perf_event_data *ctx,
 	if ((cell->flags & AI_STACK) && ai_by_stack_failed(task, &sample, user))
 		counters->stack_failed++;
 	barrier_var(nr);
-	if (nr >= AI_CHAIN_WORDS)
+	if (nr >= AI_CHAIN_WORDS - AI_LABEL_WORDS)
 		return AI_FULL;
+	if (ai_by_label) {
+		ai_by_add_label(&chain->word[nr]);
+		nr += AI_LABEL_WORDS;
+	}
 	chain->word[nr] = 0;
 
 	want.first_time = sample.time ? sample.time : bpf_ktime_get_ns();
@@ -155,38 +173,42 @@ static __always_inline enum ai_outcome ai_by_in(struct bpf_perf_event_data *ctx,
 	return ai_put(&half, &want, chain, at, ai_by_value == AI_BY_MAX);
 }
 
-static __always_inline int ai_by_sample(struct bpf_perf_event_data *ctx, bool kernel_context)
-{
-	struct ai_cpu *cell = ai_this_cpu();
-	struct ai_counters *counters;
-	enum ai_outcome outcome = AI_FULL;
-	struct ai_table *table;
-	__u32 key;
-
-	if (!cell)
-		return 1;
-	counters = ai_these_counters(cell);
-	if (!counters)
-		return 1;
-	cell->flags |= AI_OUTPUT;
-	table = ai_table_of(cell, &key);
-	if (table) {
-		ai_enter(table);
-		outcome = ai_by_in(ctx, table, key, cell, counters, kernel_context);
-		ai_leave(table);
-	}
-	ai_note_outcome(counters, outcome);
-	return 0;
-}
-
 SEC("perf_event")
 int ai_by_kern(struct bpf_perf_event_data *ctx)
 {
-	return ai_by_sample(ctx, true);
+	ai_count_by(ctx, true, ai_by_in);
+	return 0;
 }
 
 SEC("perf_event")
 int ai_by_plain(struct bpf_perf_event_data *ctx)
 {
-	return ai_by_sample(ctx, false);
+	ai_count_by(ctx, false, ai_by_in);
+	return 0;
+}
+
+/* Made from a function of its own, for the object's verdict to come back; see the stub. */
+static __noinline int ai_run_labels(struct bpf_perf_event_data *ctx, __u32 slot, __u32 fall_through)
+{
+	bpf_tail_call(ctx, &ai_slots, slot);
+	barrier_var(fall_through);
+	return fall_through;
+}
+
+/* Where a label is a key: runs the object that gives it, and counts the sample unless the object drops it. */
+SEC("perf_event")
+int ai_by_labels(struct bpf_perf_event_data *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, more;
+	struct ai_control *control = bpf_map_lookup_elem(&ai_control, &zero);
+	struct ai_label_seen *seen = bpf_map_lookup_elem(&ai_labels, &cpu);
+
+	if (!control || !seen)
+		return 0;
+	seen->size = 0;
+	/* A slot that is known only now is not patched into the code. */
+	more = *(volatile __u64 *)&control->never;
+	if (ai_run_labels(ctx, AI_LABEL_SLOT + more, *(volatile __u32 *)&control->fall_through))
+		bpf_tail_call(ctx, &ai_slots, AI_BY_SLOT + more);
+	return 0;
 }

@@ -164,6 +164,34 @@ static __always_inline void ai_note_outcome(struct ai_counters *counters, enum a
 		counters->lost_collision++;
 }
 
+/* Counts the sample in flight in a table. */
+typedef enum ai_outcome (*ai_counting)(struct bpf_perf_event_data *ctx, struct ai_table *table, __u32 key,
+				       struct ai_cpu *cell, struct ai_counters *counters, bool kernel_context);
+
+/* Counts the sample in flight by `counting` in its event's table of this CPU, and notes what came of it. */
+static __always_inline void ai_count_by(struct bpf_perf_event_data *ctx, bool kernel_context, ai_counting counting)
+{
+	struct ai_cpu *cell = ai_this_cpu();
+	struct ai_counters *counters;
+	enum ai_outcome outcome = AI_FULL;
+	struct ai_table *table;
+	__u32 key;
+
+	if (!cell)
+		return;
+	counters = ai_these_counters(cell);
+	if (!counters)
+		return;
+	cell->flags |= AI_OUTPUT;
+	table = ai_table_of(cell, &key);
+	if (table) {
+		ai_enter(table);
+		outcome = counting(ctx, table, key, cell, counters, kernel_context);
+		ai_leave(table);
+	}
+	ai_note_outcome(counters, outcome);
+}
+
 /* The half of a table that is being filled. */
 struct ai_half {
 	__u32 *index;

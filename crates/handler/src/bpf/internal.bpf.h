@@ -22,10 +22,17 @@ enum {
 	AI_HANDLER_COUNT = 2,
 };
 
+/* Slots behind those of the pairs, for counting by a label: the object that gives it, and what counts. */
+enum {
+	AI_LABEL_SLOT = 2 * AI_PAIRS,
+	AI_BY_SLOT,
+	AI_SLOTS,
+};
+
 /* Two slots for each pair: the gate, then the handler. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 2 * AI_PAIRS);
+	__uint(max_entries, AI_SLOTS);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(__u32));
 } ai_slots SEC(".maps");

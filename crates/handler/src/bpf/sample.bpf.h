@@ -17,8 +17,11 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 /* What one chain may hold on this machine; set by the loader from the kernel's limits, which are 127 and 8 by default. */
 const volatile __u32 ai_chain_max = 136;
 
-/* Room for a chain: two halves of AI_CHAIN_MAX words, their markers, and a word to make the number even. */
-#define AI_CHAIN_WORDS (2 * AI_CHAIN_MAX + 8)
+/* What `by` puts behind a chain where a label is a key: its type and size, and its bytes. */
+#define AI_LABEL_WORDS (1 + AI_LABEL_BYTES / 8)
+
+/* Room for a chain: two halves of AI_CHAIN_MAX words, their markers, a label, and what makes the number even. */
+#define AI_CHAIN_WORDS (2 * AI_CHAIN_MAX + 8 + AI_LABEL_WORDS + 1)
 
 struct ai_chain {
 	__u64 word[AI_CHAIN_WORDS];

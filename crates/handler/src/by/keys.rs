@@ -26,10 +26,12 @@ pub enum Key {
     Stack,
     /// The address that was hit.
     Ip,
+    /// A label that a handler of an object gives; which one is [`Options::label`](super::Options::label).
+    Label,
 }
 
 impl Key {
-    /// All of them, as help texts list them.
+    /// All that are one word, as help texts list them; the other one is written `label:NAME`.
     pub const ALL: [Key; 9] =
         [Key::Comm, Key::Pid, Key::Tid, Key::Cpu, Key::Cgroup, Key::Kstack, Key::Ustack, Key::Stack, Key::Ip];
 
@@ -45,6 +47,7 @@ impl Key {
             Key::Ustack => "ustack",
             Key::Stack => "stack",
             Key::Ip => "ip",
+            Key::Label => "label",
         }
     }
 
@@ -64,8 +67,8 @@ impl Key {
             Key::Comm => 1 << 0,
             Key::Pid => 1 << 1,
             Key::Tid => 1 << 2,
-            // Each CPU has a table of its own.
-            Key::Cpu => 0,
+            // Each CPU has a table of its own, and a label stands behind the stack.
+            Key::Cpu | Key::Label => 0,
             Key::Cgroup => 1 << 3,
             Key::Ip => 1 << 4,
             Key::Kstack => 1 << 5,

@@ -179,7 +179,7 @@ impl Gate {
     ///
     /// # Errors
     /// Without CAP_BPF and CAP_PERFMON, and when the kernel lacks what the expression reads.
-    pub fn load(&self, shared: &Shared<'_>) -> Result<Option<OwnedFd>> {
+    pub fn load(&self, shared: &Shared) -> Result<Option<OwnedFd>> {
         if self.always() == Some(true) {
             return Ok(None);
         }

@@ -15,7 +15,7 @@ pub struct Limits {
 
 impl Limits {
     /// Those of the running kernel, as the stubs found it.
-    pub fn of(shared: &Shared<'_>) -> Limits {
+    pub fn of(shared: &Shared) -> Limits {
         let (max_stack, contexts) = cpus::stack_limits();
         Limits { context: shared.mechanism == Mechanism::Kfuncs, max_stack, contexts }
     }

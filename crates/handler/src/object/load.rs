@@ -63,7 +63,7 @@ impl Object {
     /// [`ErrorKind::Options`] for a map that cannot be kept.
     pub fn load(
         &self,
-        shared: &Shared<'_>,
+        shared: &Shared,
         events: &[EventConfig],
         id: HandlerId,
         keep_maps: &[(String, BorrowedFd<'_>)],
@@ -122,12 +122,7 @@ impl Object {
         }
     }
 
-    fn set_maps(
-        &self,
-        open: &mut OpenObject,
-        shared: &Shared<'_>,
-        keep_maps: &[(String, BorrowedFd<'_>)],
-    ) -> Result<()> {
+    fn set_maps(&self, open: &mut OpenObject, shared: &Shared, keep_maps: &[(String, BorrowedFd<'_>)]) -> Result<()> {
         for (name, _) in keep_maps {
             if !self.maps.iter().any(|map| map.name == *name) {
                 let have: Vec<&str> = self.maps.iter().map(|m| m.name.as_str()).filter(|name| is_own(name)).collect();
@@ -144,9 +139,10 @@ impl Object {
         Ok(())
     }
 
-    fn set_constants(&self, open: &mut OpenObject, shared: &Shared<'_>, id: HandlerId, limits: &Limits) {
+    fn set_constants(&self, open: &mut OpenObject, shared: &Shared, id: HandlerId, limits: &Limits) {
         let cpus_and_id = [("ai_nr_cpus", u64::from(shared.nr_cpus)), ("ai_handler_id", u64::from(id.0))];
-        let ours = self.ours(limits, &cpus_and_id);
+        let mut ours = self.ours(limits, &cpus_and_id);
+        ours.extend(shared.labels.as_ref().and_then(|labels| self.label(&labels.name)));
         for mut map in open.maps_mut() {
             let name = text(map.name());
             let of_map = ours.iter().chain(&self.patches).filter(|patch| name.ends_with(&patch.section));

@@ -168,6 +168,32 @@ impl Object {
         ours.iter().chain(more).filter_map(find).collect()
     }
 
+    /// Whether the program can give samples a label of this name, to count them by.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Options`] with the reason if it cannot.
+    pub fn gives_label(&self, name: &str) -> Result<()> {
+        let no = |cause: &str| Err(Error::new(ErrorKind::Options, format!("label {name}"), cause));
+        if self.constants.iter().all(|constant| constant.name != settings::BY_LABEL) {
+            return no(
+                "the object was compiled without -g, or with an older header than `afterimage handler header` prints",
+            );
+        }
+        let Some(patch) = self.label(name) else { return no("the name of a label has 1 to 31 bytes") };
+        let reached = self.reached(&[patch]);
+        let keeps = |site| matches!(self.code.target(site), Some(Target::Map(map)) if map == "ai_labels");
+        if reached.sites().any(|(site, _)| keeps(site)) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Options, format!("label {name}"), format!("{} never gives it", self.program.name)))
+    }
+
+    /// Tells the object by which label samples are counted.
+    fn label(&self, name: &str) -> Option<Patch> {
+        let constant = self.constants.iter().find(|constant| constant.name == settings::BY_LABEL)?;
+        constant.raw(name).filter(|_| !name.is_empty() && !name.contains('\0'))
+    }
+
     fn reached(&self, ours: &[Patch]) -> Reached {
         let data = self.code.data(self.patches.iter().chain(ours));
         self.start().map(|start| Reached::from(&self.code, &data, start)).unwrap_or_default()

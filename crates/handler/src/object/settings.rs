@@ -9,7 +9,10 @@ use libbpf_rs::btf::{Btf, BtfType};
 use crate::{Error, ErrorKind, Result};
 
 /// Names of the public header that the loader itself sets.
-const OURS: [&str; 4] = ["ai_nr_cpus", "ai_handler_id", "ai_context", "ai_stack_words"];
+const OURS: [&str; 5] = ["ai_nr_cpus", "ai_handler_id", "ai_context", "ai_stack_words", BY_LABEL];
+
+/// The key of the label that samples are counted by.
+pub(super) const BY_LABEL: &str = "ai_by_label";
 
 /// No constant ends further into its section than this.
 const LONGEST: usize = 16 << 20;
@@ -138,6 +141,16 @@ impl Constant {
         let mut bytes = value.to_le_bytes().to_vec();
         bytes.resize(self.size, 0);
         Patch { section: self.section.clone(), offset: self.offset, bytes }
+    }
+
+    /// The bytes of a text, whatever the variable's type: for what the loader sets. `None` where it has no room.
+    pub(super) fn raw(&self, text: &str) -> Option<Patch> {
+        let mut bytes = text.as_bytes().to_vec();
+        if bytes.len() >= self.size {
+            return None;
+        }
+        bytes.resize(self.size, 0);
+        Some(Patch { section: self.section.clone(), offset: self.offset, bytes })
     }
 
     fn bytes(&self, value: &str) -> std::result::Result<Vec<u8>, String> {

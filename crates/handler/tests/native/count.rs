@@ -21,9 +21,11 @@ fn draining_while_counting_loses_nothing() {
             handlers.attach(0, event.fd.as_fd()).unwrap();
         }
         events.iter().for_each(Event::enable);
-        let end = Instant::now() + Duration::from_secs(2);
+        let begun = Instant::now();
         let (mut sum, mut drains, mut stacks) = (0, 0u64, HashMap::new());
-        while Instant::now() < end {
+        // A machine that has much else to do needs longer.
+        let enough = |handlers: &Handlers| begun.elapsed() > Duration::from_secs(2) && total(handlers).handled > 1000;
+        while !enough(&handlers) && begun.elapsed() < Duration::from_secs(60) {
             for entry in counts(&mut handlers) {
                 assert!(entry.count > 0 && entry.period >= entry.count, "{entry:?}");
                 assert!(busy.iter().any(|b| b.tid as u32 == entry.tid), "{entry:?}");
@@ -84,7 +86,9 @@ fn a_half_is_used_again() {
         let table = counts(&mut handlers);
         let stored = total(&handlers).stored;
         assert_eq!(table.iter().map(|e| e.count).sum::<u64>(), stored - before, "round {round}");
-        assert!(table.iter().any(|e| e.count >= 99), "round {round}: {table:?}");
+        // The thread may move between CPUs, each of which has a table of its own.
+        let of_stack = |chain: &[u64]| table.iter().filter(|e| e.chain == chain).map(|e| e.count).sum::<u64>();
+        assert!(table.iter().any(|e| of_stack(&e.chain) >= 99), "round {round}: {table:?}");
         before = stored;
     }
     assert!(counts(&mut handlers).is_empty());

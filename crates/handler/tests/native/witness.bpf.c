@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * What tests of gates see samples with. `witness` writes down every value of a sample and goes on to the gate that is
- * tried; a sample that the gate lets through reaches `passed`. Read by CO-RE and in another order than the gate's own
+ * tried; a sample that the gate lets through reaches `passed`. When the gate has decided, `witness` looks once more at what
+ * another CPU may change meanwhile, when the task ends or its parent does: such changes go one way only, so that what is the
+ * same before and after was the same for the gate, and what is not is written down too. Read by CO-RE and in another order than the gate's own
  * instructions read, so that a mistake there does not repeat itself here.
  */
 #include "../../src/bpf/vmlinux.h"
@@ -94,21 +96,27 @@ struct values {
 	char comm[16];
 };
 
-static __always_inline void common(struct bpf_perf_event_data *ctx, struct cell *cell, struct values *v)
+/* What may change under the eyes of a gate. */
+static __always_inline void changing(__u32 *ppid, __u32 *nspid)
 {
 	struct task_struct___w *task = (void *)bpf_get_current_task();
 	struct pid___w *pid = BPF_CORE_READ(task, signal, pids[1]);
 	__u32 level = BPF_CORE_READ(pid, level);
 
+	*ppid = BPF_CORE_READ(task, real_parent, tgid);
+	/* An index would count in our struct upid. */
+	bpf_core_read(nspid, 4, (void *)pid->numbers + level * bpf_core_type_size(struct upid___w));
+}
+
+static __always_inline void common(struct bpf_perf_event_data *ctx, struct cell *cell, struct values *v)
+{
 	v->kind = 1;
 	v->seq = cell->seq;
 	v->event = cell->event;
 	v->period = ctx->sample_period;
 	v->cpu = bpf_get_smp_processor_id();
 	v->uid = bpf_get_current_uid_gid();
-	v->ppid = BPF_CORE_READ(task, real_parent, tgid);
-	/* An index would count in our struct upid. */
-	bpf_core_read(&v->nspid, 4, (void *)pid->numbers + level * bpf_core_type_size(struct upid___w));
+	changing(&v->ppid, &v->nspid);
 #pragma unroll
 	for (int i = 0; i < LEVELS; i++)
 		v->cgroup[i] = bpf_get_current_ancestor_cgroup_id(i);
@@ -120,11 +128,30 @@ static __always_inline void common(struct bpf_perf_event_data *ctx, struct cell 
 #endif
 }
 
+/* Made from a function of its own, the call comes back. */
+static __noinline int try(struct bpf_perf_event_data *ctx)
+{
+	int verdict = 1;
+
+	bpf_tail_call(ctx, &tried, 0);
+	barrier_var(verdict);
+	return verdict;
+}
+
 static __always_inline int go_on(struct bpf_perf_event_data *ctx, struct values *v)
 {
+	__u32 ppid = 0, nspid = 0;
+	int verdict;
+
 	bpf_perf_event_output(ctx, &rings, CURRENT_CPU, v, sizeof(*v));
-	bpf_tail_call(ctx, &tried, 0);
-	return 1;
+	verdict = try(ctx);
+	changing(&ppid, &nspid);
+	if (ppid != v->ppid || nspid != v->nspid) {
+		__u64 changed[2] = { 3, v->seq };
+
+		bpf_perf_event_output(ctx, &rings, CURRENT_CPU, changed, sizeof(changed));
+	}
+	return verdict;
 }
 
 SEC("perf_event")

@@ -68,6 +68,12 @@ impl Value<'_> {
         }
     }
 
+    /// The member of this name, of a struct or union.
+    pub fn field(&self, name: &str) -> Option<&Self> {
+        let Value::Fields(fields) = self else { return None };
+        fields.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
     /// The value as JSON: structs are objects, arrays are arrays, texts and enumerators are strings, pointers are strings
     /// like `"0x1f"`, integers and single characters are numbers (exact up to 64 bits, which readers that keep numbers as
     /// doubles do not see; longer ones are strings), what cannot be said is null.

@@ -59,9 +59,19 @@ pub(crate) struct Groups<'f> {
     by_time: FxHashMap<(usize, u32, u64), GroupKey>,
     /// By event and CPU the last group of labels whose sample may follow, and the first record of it.
     last: FxHashMap<(usize, u32), (GroupKey, RawRecord<'f>)>,
+    /// Records in all groups.
+    said: usize,
 }
 
+/// What a record here weighs beside one that waits in the queue: its group, its place by time, and itself.
+const WEIGHT: usize = 12;
+
 impl<'f> Groups<'f> {
+    /// What is kept, in entries of the queue.
+    pub(crate) fn weight(&self) -> usize {
+        self.said.saturating_mul(WEIGHT)
+    }
+
     /// A record with this payload was read, in the order of the file. It is of the handlers on `event`.
     pub(crate) fn note(&mut self, event: usize, payload: &'f [u8]) {
         let Some((hdr, said)) = read(payload) else { return };
@@ -75,6 +85,7 @@ impl<'f> Groups<'f> {
             delivered: false,
         });
         group.said.push(said);
+        self.said += 1;
         group.waiting += 1;
         if hdr.time != 0 {
             self.by_time.entry((event, hdr.cpu, hdr.time)).or_insert(key);
@@ -169,6 +180,7 @@ impl<'f> Groups<'f> {
 
     fn forget(&mut self, key: GroupKey) {
         let Some(group) = self.groups.remove(&key) else { return };
+        self.said = self.said.saturating_sub(group.said.len());
         let (event, cpu, _) = key;
         let time = (event, cpu, group.time);
         if self.by_time.get(&time) == Some(&key) {
@@ -250,9 +262,10 @@ mod tests {
                     assert_eq!(groups.claim(0, 3, Some(seq), 7).len(), labels);
                 }
                 assert!(groups.len() <= 2, "{} of kind {kind} at {seq}", groups.len());
+                assert_eq!(groups.weight(), WEIGHT * 2 * groups.groups.len());
             }
             groups.rest();
-            assert_eq!(groups.len(), 0, "kind {kind}");
+            assert_eq!((groups.len(), groups.weight()), (0, 0), "kind {kind}");
         }
     }
 }

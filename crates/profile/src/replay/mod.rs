@@ -38,7 +38,7 @@ pub trait Sink<'f> {
 /// How to replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
-    /// Most records that wait for their turn, 16 bytes each. Only a recording without rounds, or with very long ones,
+    /// Most records that wait for their turn, 16 bytes each; what is kept of a handler's payload weighs as much as twelve. Only a recording without rounds, or with very long ones,
     /// comes near it; then the older half goes and records that come later than that are counted as late.
     pub max_pending: usize,
 }
@@ -153,7 +153,8 @@ impl<'f> Run<'f> {
             // What the recorder made up before the recording, and what has no time, takes effect at once, as in perf.
             None | Some(0 | u64::MAX) => self.hand_out_one(0, raw, sink),
             Some(time) => {
-                if self.queue.push(Entry::new(time, raw.offset, raw.header.size)) {
+                let full = self.queue.push(Entry::new(time, raw.offset, raw.header.size));
+                if full || (self.payloads && self.queue.is_full_with(self.groups.weight())) {
                     let ready = self.queue.half();
                     self.hand_out(&ready, sink);
                 }

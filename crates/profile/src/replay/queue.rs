@@ -59,6 +59,12 @@ impl Queue {
         self.waiting.len() >= self.most
     }
 
+    /// Whether there is no more room beside what weighs as much as `more` records.
+    #[inline]
+    pub(crate) fn is_full_with(&self, more: usize) -> bool {
+        self.waiting.len().saturating_add(more) >= self.most
+    }
+
     /// A round ended: what may go, in order.
     pub(crate) fn round(&mut self) -> Vec<Entry> {
         let ready = self.up_to(self.limit);

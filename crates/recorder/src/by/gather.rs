@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use afterimage_handler::CountEntry;
+use afterimage_handler::by::Label;
+use afterimage_perf_data::btf::{Types, Unreadable};
 use afterimage_perf_data::{Callchain, Endian, Layout, RawRecord, Record, RecordHeader, decode};
 use afterimage_profile::{CpuMode, Loc, Running};
 
 use super::cgroups::Cgroups;
-use super::readout::{At, EventRows, Readout, Row};
+use super::readout::{At, EventRows, Labelled, Readout, Row};
 use super::{By, Key, Value};
 use crate::session::Session;
 
@@ -22,6 +24,8 @@ pub(crate) struct Gather {
     /// Where keys hold addresses.
     running: Option<Running>,
     cgroups: Option<Cgroups>,
+    /// The types of labels.
+    types: Vec<u8>,
     /// Emptied from the tables in this pass.
     taken: Vec<Taken>,
     rows: HashMap<RowKey, Sum>,
@@ -37,6 +41,8 @@ pub(crate) struct Gather {
     samples: u64,
     /// Each pass takes what there is.
     eager: bool,
+    /// The next one does.
+    asked: bool,
 }
 
 /// An entry of a table.
@@ -64,6 +70,7 @@ struct RowKey {
     ip: Option<(u64, Loc)>,
     kernel: Vec<(u64, Loc)>,
     user: Vec<(u64, Loc)>,
+    label: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -80,6 +87,7 @@ impl Gather {
             sideband,
             running: by.wants_names().then(Running::new),
             cgroups: by.has(Key::Cgroup).then(Cgroups::new),
+            types: Vec::new(),
             taken: Vec::new(),
             rows: HashMap::new(),
             begun: Instant::now(),
@@ -89,6 +97,7 @@ impl Gather {
             samples: 0,
             // The paths of cgroups are to be read while they are there.
             eager: by.has(Key::Cgroup),
+            asked: false,
         }
     }
 
@@ -108,6 +117,11 @@ impl Gather {
         (self.begun, self.begun_ns) = (Instant::now(), monotonic());
     }
 
+    /// The next pass takes what there is.
+    pub(crate) fn ask(&mut self) {
+        self.asked = true;
+    }
+
     /// Sampling has ended: all that is left is taken.
     pub(crate) fn end(&mut self) {
         self.eager = true;
@@ -116,12 +130,16 @@ impl Gather {
     /// Whether the tables have to be emptied in this pass although nothing happened that changes what addresses mean.
     pub(crate) fn must_take(&self, session: &Session) -> bool {
         let fill = session.handlers.as_ref().map_or(0, |handlers| handlers.by_fill());
-        self.eager || fill >= ROOM_USED || self.due_in().is_some_and(|left| left.is_zero())
+        self.eager || self.asked || fill >= ROOM_USED || self.due_in().is_some_and(|left| left.is_zero())
     }
 
     /// Empties the tables.
     pub(crate) fn take(&mut self, session: &mut Session) {
+        self.asked = false;
         let Some(handlers) = session.handlers.as_mut() else { return };
+        if self.types.is_empty() {
+            self.types = handlers.by_types().to_vec();
+        }
         for (event, stub) in session.stubs.iter().enumerate() {
             let Some(stub) = stub else { continue };
             for &cpu in &session.cpus {
@@ -232,6 +250,7 @@ impl Gather {
             tid: asked(Key::Tid, key.tid),
             cpu: asked(Key::Cpu, key.cpu),
             cgroup: cgroups.map(|known| (key.cgroup, known.path(key.cgroup).map(str::to_owned))),
+            label: by.has(Key::Label).then(|| labelled(&key.label, &self.types)),
             samples: sum.samples,
             value: sum.value,
             buckets: sum.buckets.into_iter().collect(),
@@ -244,6 +263,17 @@ impl Gather {
             row.user = key.user.into_iter().map(&mut named).collect();
         }
         row
+    }
+}
+
+fn labelled(words: &[u64], types: &[u8]) -> Labelled {
+    let Some(label) = Label::of(words) else { return Labelled::Not };
+    match Types::parse(types).map_err(|_| Unreadable::BadTypes).and_then(|types| label.value(&types)) {
+        Ok(value) => Labelled::Value { text: value.bare(), json: value.to_json() },
+        Err(_) if label.size > Label::LONGEST => {
+            Labelled::Unreadable(format!("{} bytes, more than the {} of a key", label.size, Label::LONGEST))
+        }
+        Err(reason) => Labelled::Unreadable(reason.to_string()),
     }
 }
 
@@ -268,6 +298,7 @@ impl Taken {
             tid: entry.tid,
             cpu: if by.has(Key::Cpu) { cpu } else { 0 },
             cgroup: entry.cgroup,
+            label: entry.label.to_vec(),
             ..RowKey::default()
         };
         Taken {
@@ -340,6 +371,7 @@ mod tests {
             bucket: count as u32,
             first_time: time,
             chain,
+            label: &[],
         };
         Taken::of(&gather.by, 0, cpu, &entry)
     }
@@ -391,6 +423,22 @@ mod tests {
         gather.settle(&[]);
         let rows = gather.read_out(&["page-faults".to_owned()], true).events.remove(0).rows;
         assert_eq!((rows.len(), rows[0].samples, rows[0].value), (1, 9, 50));
+    }
+
+    #[test]
+    fn labels_keep_rows_apart() {
+        let mut gather = gather(&[Key::Label], Value::Count);
+        for (size, samples) in [(0u64, 1), (65, 2), (65, 3), (4, 4)] {
+            let mut one = taken(&gather, 1, 0, samples, &[]);
+            one.key.label = [size << 32 | 1].into_iter().chain([0; 8]).collect();
+            gather.taken.push(one);
+        }
+        gather.settle(&[]);
+        let rows = gather.read_out(&["cpu-clock".to_owned()], true).events.remove(0).rows;
+        let seen: Vec<(u64, &Labelled)> = rows.iter().map(|row| (row.samples, row.label.as_ref().unwrap())).collect();
+        let long = Labelled::Unreadable("65 bytes, more than the 64 of a key".into());
+        let damaged = Labelled::Unreadable("the types of the handler are damaged".into());
+        assert_eq!(seen, [(5, &long), (4, &damaged), (1, &Labelled::Not)]);
     }
 
     #[test]

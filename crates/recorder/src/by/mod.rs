@@ -13,10 +13,10 @@ use afterimage_perf_data::{AttrFlags, SampleType};
 use afterimage_perf_event::config::Config;
 use afterimage_perf_event::spec::EventSpec;
 
-pub use afterimage_handler::by::{Field, Key, Options, Value, bucket_range};
+pub use afterimage_handler::by::{Field, GivenBy, Key, Options, Value, bucket_range};
 
 pub(crate) use gather::Gather;
-pub use readout::{At, EventRows, Readout, Row};
+pub use readout::{At, EventRows, Labelled, Readout, Row};
 
 /// What samples are counted by, instead of being recorded.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +64,13 @@ impl By {
         if !self.has_part(Key::Ustack) {
             spec.attr.flags |= AttrFlags::EXCLUDE_CALLCHAIN_USER;
         }
+    }
+
+    /// The keys as they are written.
+    pub fn keys(&self) -> Vec<String> {
+        let label = self.options.label.as_ref().map_or("", |given| given.name.as_str());
+        let written = |key: &Key| if *key == Key::Label { format!("label:{label}") } else { key.to_string() };
+        self.options.keys.iter().map(written).collect()
     }
 
     pub(crate) fn has(&self, key: Key) -> bool {

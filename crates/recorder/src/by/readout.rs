@@ -43,6 +43,8 @@ pub struct Row {
     pub cgroup: Option<(u64, Option<String>)>,
     /// The address that was hit.
     pub ip: Option<At>,
+    /// What the label says.
+    pub label: Option<Labelled>,
     /// The kernel part of the stack, innermost first.
     pub kernel: Vec<At>,
     /// The user part, innermost first.
@@ -53,6 +55,22 @@ pub struct Row {
     pub value: u64,
     /// Of a histogram: the buckets that are not empty, ascending, with how many samples are in each.
     pub buckets: Vec<(u32, u64)>,
+}
+
+/// A label of samples.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Labelled {
+    /// The handler gave them none.
+    Not,
+    /// By the types of the handler's object.
+    Value {
+        /// As people read it.
+        text: String,
+        /// As JSON.
+        json: serde_json::Value,
+    },
+    /// There is one, which cannot be shown for this reason.
+    Unreadable(String),
 }
 
 /// An address with its name.

@@ -1,6 +1,8 @@
 //! Live control of a running recording: a Unix socket for each, one JSON object a line.
 //!
-//! The recorder serves it from its own loop: nothing here waits for a peer, and what a peer can make us hold is bounded. A
+//! The recorder serves it from its own loop: nothing here waits for a peer, and what a peer can make us hold is bounded. What
+//! takes long, such as loading a program, is done elsewhere; its asker gets the answer when there is one, and is not heard
+//! before. A
 //! peer has to be root or of the recorder's user. Who changes something first holds the *lease* from then on: until its
 //! connection ends, nobody else changes anything.
 
@@ -13,7 +15,7 @@ mod place;
 use std::io;
 use std::path::Path;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use rustix::time::{ClockId, clock_gettime};
@@ -28,6 +30,7 @@ use lease::Lease;
 use peer::{Credentials, Peer, TooLong};
 use place::Listening;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Connections at a time. For one more, the one that has been silent longest and holds no lease goes.
 const PEERS: usize = 16;
@@ -35,9 +38,40 @@ const PEERS: usize = 16;
 /// What a control socket is about.
 pub(crate) trait Subject {
     /// How it goes; the lease is not its business.
-    fn stats(&self) -> Stats;
-    /// Carries out a request that changes something, given the descriptor that came with it.
-    fn change(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Result<Changed, Refusal>;
+    fn stats(&mut self) -> Stats;
+    /// Carries out a request that changes something, given the descriptor that came with it. `None`: it has begun, and
+    /// [`Subject::finished`] is to be asked when the bell rings. Only one is under way at a time.
+    fn change(
+        &mut self,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+        bell: &Bell,
+    ) -> Option<Result<Changed, Refusal>>;
+    /// What came of the change that has begun, if it has ended.
+    fn finished(&mut self) -> Option<Result<Changed, Refusal>>;
+    /// Whoever asked for the change that has begun is gone: nothing comes of it.
+    fn abandon(&mut self);
+}
+
+/// Wakes the recorder's loop from another thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Bell> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Bell(Arc::new(rustix::event::eventfd(0, flags)?)))
+    }
+
+    pub(crate) fn ring(&self) {
+        // It fails when it has been rung 2^64 times and nobody came.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    fn silence(&self) {
+        // Nothing to read is silence already.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
 }
 
 /// The control socket of this process.
@@ -47,6 +81,9 @@ pub(crate) struct Control {
     peers: Vec<Peer>,
     next: u64,
     lease: Option<Lease>,
+    /// Who asked for a change that is under way, and what tells of its end.
+    waiting: Option<u64>,
+    bell: Bell,
     /// A descriptor that is given up where there is no other one left, so that a peer can be told to go.
     spare: Option<OwnedFd>,
 }
@@ -59,23 +96,33 @@ impl Control {
 
     fn open_in(folder: &Path, session: u32) -> io::Result<Control> {
         let listening = Listening::begin(folder, session)?;
-        Ok(Control { listening, peers: Vec::new(), next: 0, lease: None, spare: spare() })
+        let bell = Bell::new()?;
+        Ok(Control { listening, peers: Vec::new(), next: 0, lease: None, waiting: None, bell, spare: spare() })
     }
 
     /// What to wait for before [`Control::serve`].
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let listener = PollFd::new(&self.listening.fd, PollFlags::IN);
-        std::iter::once(listener).chain(self.peers.iter().map(Peer::poll_fd))
+        let ours = [PollFd::new(&self.listening.fd, PollFlags::IN), PollFd::new(&*self.bell.0, PollFlags::IN)];
+        let waits = |peer: &Peer| self.waiting == Some(peer.number);
+        ours.into_iter().chain(self.peers.iter().map(move |peer| peer.poll_fd(waits(peer))))
     }
 
     /// Hears and answers whoever has something to say, without waiting for anybody.
     pub(crate) fn serve(&mut self, subject: &mut dyn Subject) {
         self.accept();
+        self.bell.silence();
         let mut peers = std::mem::take(&mut self.peers);
         for index in 0..peers.len() {
             peers[index].flush();
-            peers[index].receive();
-            while let Some(line) = peers[index].line() {
+            if self.waiting == Some(peers[index].number) {
+                self.hand_over(&mut peers[index], subject);
+            }
+            if self.waiting != Some(peers[index].number) {
+                peers[index].receive();
+            }
+            // Who waits for an answer is heard again when it has got that.
+            while self.waiting != Some(peers[index].number) {
+                let Some(line) = peers[index].line() else { break };
                 let holder = self.lease.as_ref().map(|lease| lease.number);
                 let holder = holder.and_then(|number| peers.iter().find(|peer| peer.number == number));
                 if holder.is_none_or(Peer::hung_up) {
@@ -85,12 +132,26 @@ impl Control {
             }
         }
         self.peers = peers;
-        self.sweep();
+        self.sweep(subject);
+    }
+
+    /// Gives whoever waits its answer, if there is one.
+    fn hand_over(&mut self, peer: &mut Peer, subject: &mut dyn Subject) {
+        if peer.closed() {
+            peer.gone();
+        } else if let Some(result) = subject.finished() {
+            self.waiting = None;
+            peer.say(&reply(result));
+        }
     }
 
     /// Lets go of peers that are gone, or have not read for long.
-    pub(crate) fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self, subject: &mut dyn Subject) {
         self.peers.retain(|peer| !peer.is_gone());
+        if self.waiting.is_some_and(|waiting| self.peers.iter().all(|peer| peer.number != waiting)) {
+            self.waiting = None;
+            subject.abandon();
+        }
         let holds = |lease: &Lease| self.peers.iter().any(|peer| peer.number == lease.number);
         if !self.lease.as_ref().is_some_and(holds) {
             self.lease = None;
@@ -132,7 +193,7 @@ impl Control {
             return;
         }
         let holder = self.lease.as_ref().map(|lease| lease.number);
-        let others = self.peers.iter().filter(|peer| Some(peer.number) != holder);
+        let others = self.peers.iter().filter(|peer| Some(peer.number) != holder && Some(peer.number) != self.waiting);
         if let Some(number) = others.min_by_key(|peer| peer.heard).map(|peer| peer.number) {
             self.peers.retain(|peer| peer.number != number);
         }
@@ -151,8 +212,10 @@ impl Control {
             },
             Ok(line) => match serde_json::from_slice(&line) {
                 Ok(request) => {
-                    let reply = self.answer(peer, request, subject);
-                    return peer.say(&reply);
+                    if let Some(reply) = self.answer(peer, request, subject) {
+                        peer.say(&reply);
+                    }
+                    return;
                 }
                 Err(error) => format!("not a request that this recorder knows: {error}"),
             },
@@ -162,22 +225,34 @@ impl Control {
         peer.end();
     }
 
-    fn answer(&mut self, peer: &mut Peer, request: Request, subject: &mut dyn Subject) -> Reply {
+    fn answer(&mut self, peer: &mut Peer, request: Request, subject: &mut dyn Subject) -> Option<Reply> {
         let descriptor = peer.descriptor();
         if !request.changes() {
             let mut stats = subject.stats();
             stats.holder = self.lease.as_ref().map(|lease| lease.holder.clone());
-            return Reply::Stats(Box::new(stats));
+            return Some(Reply::Stats(Box::new(stats)));
         }
         match &self.lease {
-            Some(lease) if lease.number != peer.number => return Reply::Refused(lease.busy()),
+            Some(lease) if lease.number != peer.number => return Some(Reply::Refused(lease.busy())),
             Some(_) => (),
             None => self.lease = Some(Lease::new(peer.number, peer.who, now_ns())),
         }
-        match subject.change(request, descriptor) {
-            Ok(changed) => Reply::Changed(changed),
-            Err(refusal) => Reply::Refused(refusal),
+        if self.waiting.take().is_some() {
+            // The lease of whoever asked has ended, or this one could not have got it.
+            subject.abandon();
         }
+        let answer = subject.change(request, descriptor, &self.bell);
+        if answer.is_none() {
+            self.waiting = Some(peer.number);
+        }
+        answer.map(reply)
+    }
+}
+
+fn reply(result: Result<Changed, Refusal>) -> Reply {
+    match result {
+        Ok(changed) => Reply::Changed(changed),
+        Err(refusal) => Reply::Refused(refusal),
     }
 }
 

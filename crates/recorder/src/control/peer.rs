@@ -94,9 +94,15 @@ impl Peer {
         }
     }
 
-    /// What to wait for: while it has not read what we said, nothing more is taken from it.
-    pub(crate) fn poll_fd(&self) -> PollFd<'_> {
-        PollFd::new(&self.fd, if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT })
+    /// What to wait for: while it has not read what we said, or `waits` for an answer, nothing more is taken from it.
+    pub(crate) fn poll_fd(&self, waits: bool) -> PollFd<'_> {
+        let flags = match (self.output.is_empty(), waits) {
+            (false, _) => PollFlags::OUT,
+            (true, false) => PollFlags::IN,
+            // Its end is told in any case.
+            (true, true) => PollFlags::empty(),
+        };
+        PollFd::new(&self.fd, flags)
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -106,10 +112,24 @@ impl Peer {
 
     /// Whether the other end has closed already, though not everything may have been read.
     pub(crate) fn hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
+        self.polls(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
+    }
+
+    /// Whether nobody is there any more who could read an answer.
+    pub(crate) fn closed(&self) -> bool {
+        self.polls(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    fn polls(&self, flags: PollFlags) -> bool {
+        let mut fds = [PollFd::new(&self.fd, flags)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let polled = rustix::event::poll(&mut fds, Some(&now));
-        polled.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
+        polled.is_ok() && fds[0].revents().intersects(flags)
+    }
+
+    /// Lets go of it.
+    pub(crate) fn gone(&mut self) {
+        self.state = State::Gone;
     }
 
     /// Takes one chunk of what is there, and at most one descriptor.

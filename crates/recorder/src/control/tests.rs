@@ -18,20 +18,56 @@ struct Recording {
     changes: u32,
     /// What came with the changes.
     received: Vec<String>,
+    /// A change that takes long: it ends when this is set.
+    slow: Option<Arc<AtomicBool>>,
+    under_way: bool,
+    abandoned: u32,
 }
 
 impl Subject for Recording {
-    fn stats(&self) -> Stats {
-        Stats { session: 7, generation: self.changes, command: self.received.clone(), ..Stats::default() }
+    fn stats(&mut self) -> Stats {
+        Stats {
+            session: 7,
+            generation: self.changes,
+            command: self.received.clone(),
+            changes: self.abandoned.into(),
+            ..Stats::default()
+        }
     }
 
-    fn change(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Result<Changed, Refusal> {
+    fn change(
+        &mut self,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+        bell: &Bell,
+    ) -> Option<Result<Changed, Refusal>> {
         let Request::Swap { handler: Wanted::Builtin(name) } = request else {
-            return Err(Refusal::new(RefusalKind::Impossible, "not this"));
+            return Some(Err(Refusal::new(RefusalKind::Impossible, "not this")));
         };
+        if let ("emit", Some(slow)) = (name.as_str(), &self.slow) {
+            let (slow, bell) = (Arc::clone(slow), bell.clone());
+            assert!(!std::mem::replace(&mut self.under_way, true), "two at a time");
+            std::thread::spawn(move || {
+                until("the end of what is slow", || slow.load(Ordering::Relaxed));
+                bell.ring();
+            });
+            return None;
+        }
         self.received.extend(descriptor.map(|fd| std::io::read_to_string(std::fs::File::from(fd)).unwrap()));
         self.changes += 1;
-        Ok(Changed { handler: name, generation: self.changes, ..Changed::default() })
+        Some(Ok(Changed { handler: name, generation: self.changes, ..Changed::default() }))
+    }
+
+    fn finished(&mut self) -> Option<Result<Changed, Refusal>> {
+        self.slow.as_ref().filter(|slow| slow.load(Ordering::Relaxed))?;
+        self.under_way = false;
+        self.changes += 1;
+        Some(Ok(Changed { handler: "emit".into(), generation: self.changes, ..Changed::default() }))
+    }
+
+    fn abandon(&mut self) {
+        self.under_way = false;
+        self.abandoned += 1;
     }
 }
 
@@ -45,20 +81,24 @@ struct Served {
 
 impl Served {
     fn new() -> Served {
+        Served::with(None)
+    }
+
+    fn with(slow: Option<Arc<AtomicBool>>) -> Served {
         let dir = tempfile::tempdir().unwrap();
         let mut control = Control::open_in(&dir.path().join("afterimage"), 7).unwrap();
         let path = dir.path().join("afterimage/7.sock");
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let mut recording = Recording::default();
+            let mut recording = Recording { slow, ..Recording::default() };
             while !seen.load(Ordering::Relaxed) {
                 let ready = {
                     let mut fds: Vec<PollFd<'_>> = control.poll_fds().collect();
                     let soon = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                     poll(&mut fds, Some(&soon)).unwrap() > 0
                 };
-                if ready { control.serve(&mut recording) } else { control.sweep() }
+                if ready { control.serve(&mut recording) } else { control.sweep(&mut recording) }
             }
         });
         Served { path, stop, thread: Some(thread), _dir: dir }
@@ -214,6 +254,35 @@ fn a_descriptor_comes_with_its_request() {
     assert_eq!(stats(&mut client).command, ["one", "two"]);
     swap(&mut client).unwrap();
     assert_eq!(stats(&mut client).command.len(), 2);
+}
+
+/// What takes long keeps nobody else waiting, has one owner, and ends with its asker.
+#[test]
+fn a_slow_change_is_answered_when_it_ends() {
+    let slow = Arc::new(AtomicBool::new(false));
+    let served = Served::with(Some(Arc::clone(&slow)));
+    let asking = || {
+        let mut stream = served.stream();
+        // With a request behind it, which has to wait.
+        let ask =
+            "{\"version\":1}\n{\"command\":\"swap\",\"handler\":{\"builtin\":\"emit\"}}\n{\"command\":\"stats\"}\n";
+        stream.write_all(ask.as_bytes()).unwrap();
+        stream
+    };
+    let (first, mut other) = (asking(), served.client());
+    until("the lease", || stats(&mut other).holder.is_some());
+    assert!(matches!(swap(&mut other), Err(ClientError::Refused(r)) if r.kind == RefusalKind::Busy));
+    assert_eq!((stats(&mut other).generation, stats(&mut other).changes), (0, 0));
+    drop(first);
+    until("the end of the first one's change", || stats(&mut other).changes == 1);
+    assert_eq!(stats(&mut other).holder, None);
+    let second = asking();
+    until("the lease", || stats(&mut other).holder.is_some());
+    slow.store(true, Ordering::Relaxed);
+    let lines: Vec<String> = BufReader::new(second).lines().take(3).map(Result::unwrap).collect();
+    println!("{lines:?}");
+    assert!(lines[1].contains("\"changed\"") && lines[1].contains("\"generation\":1"), "{lines:?}");
+    assert!(lines[2].contains("\"stats\"") && lines[2].contains("\"generation\":1"), "{lines:?}");
 }
 
 #[test]

@@ -271,6 +271,29 @@ struct {
 /* Upper bound of CPU numbers, the stride of everything indexed by (event, CPU). Set by the loader. */
 const volatile __u32 ai_nr_cpus = 1;
 
+/* The length of a label's key with its NUL, in bytes. */
+#define AI_KEY_SIZE 32
+
+/* The longest value of a label that samples may be counted by, in bytes. */
+#define AI_LABEL_BYTES 64
+
+/* The label that the sample in flight is counted by. */
+struct ai_label_seen {
+	__u32 type; /* the value's type in the BTF of the object */
+	__u32 size; /* bytes of the value, also where it is longer than there is room; 0: no label was given */
+	__u8 bytes[AI_LABEL_BYTES]; /* the value, then zeroes; nothing of one that is too long */
+};
+
+#if !defined(AFTERIMAGE_INTERNAL) || defined(AFTERIMAGE_LABELS)
+/* That label on each CPU, by number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* CPUs: set by the loader */
+	__type(key, __u32);
+	__type(value, struct ai_label_seen);
+} ai_labels SEC(".maps");
+#endif
+
 #ifndef AFTERIMAGE_INTERNAL
 
 /* The handler's number, which its payloads carry. Set by the loader. */
@@ -281,6 +304,12 @@ const volatile _Bool ai_context = 1;
 
 /* How many words the longest stack of this machine has, markers between kernel and user included. Set by the loader. */
 const volatile __u32 ai_stack_words = 136;
+
+/*
+ * The key of the label that samples are counted by (`record --by label:NAME`), as words; zero in a recording. Where samples
+ * are counted nothing is recorded: ai_emit and all other labels then do nothing. Set by the loader.
+ */
+const volatile __u64 ai_by_label[AI_KEY_SIZE / 8] = {};
 
 /* ---- the sample ---- */
 
@@ -599,9 +628,6 @@ static __always_inline __u32 ai_read_raw(void *ctx, void *buf, __u32 size)
 /* The longest value that ai_emit and ai_label take, in bytes. */
 #define AI_VALUE_MAX 4096
 
-/* The length of a label's key with its NUL, in bytes. */
-#define AI_KEY_SIZE 32
-
 /* A payload that is being put together: a value stands in bytes, a label's value behind its key. */
 struct ai_payload {
 	struct ai_hdr hdr;
@@ -673,17 +699,45 @@ static __always_inline long ai_send(void *ctx, struct ai_payload *out, __u32 kin
 static __always_inline long ai_send_value(void *ctx, __u32 type, const void *value, __u64 size)
 {
 	__u32 zero = 0;
-	struct ai_payload *out = bpf_map_lookup_elem(&ai_payloads, &zero);
+	struct ai_payload *out;
 
+	if (ai_by_label[0])
+		return 0;
+	out = bpf_map_lookup_elem(&ai_payloads, &zero);
 	return out ? ai_send(ctx, out, AI_KIND_VALUE, 0, type, value, size) : -2;
+}
+
+/* Keeps a label for the one that counts the sample, if it is the one that samples are counted by. */
+static __always_inline long ai_note_label(const char *key, __u64 length, __u32 type, const void *value, __u64 size)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 words[AI_KEY_SIZE / 8] = {};
+	struct ai_label_seen *seen;
+
+	__builtin_memcpy(words, key, length);
+	if (words[0] != ai_by_label[0] || words[1] != ai_by_label[1] || words[2] != ai_by_label[2] ||
+	    words[3] != ai_by_label[3])
+		return 0;
+	seen = bpf_map_lookup_elem(&ai_labels, &cpu);
+	if (!seen)
+		return -2;
+	seen->type = type;
+	seen->size = size;
+	__builtin_memset(seen->bytes, 0, AI_LABEL_BYTES);
+	if (size > AI_LABEL_BYTES)
+		return -7;
+	return bpf_probe_read_kernel(seen->bytes, size, value);
 }
 
 static __always_inline long ai_send_label(void *ctx, const char *key, __u64 length, __u32 type, const void *value,
 					  __u64 size)
 {
 	__u32 zero = 0;
-	struct ai_payload *out = bpf_map_lookup_elem(&ai_payloads, &zero);
+	struct ai_payload *out;
 
+	if (ai_by_label[0])
+		return ai_note_label(key, length, type, value, size);
+	out = bpf_map_lookup_elem(&ai_payloads, &zero);
 	if (!out)
 		return -2;
 	__builtin_memset(out->bytes, 0, AI_KEY_SIZE);
