@@ -77,10 +77,12 @@ pub(crate) fn not_a_gate(error: &GateError) -> Problem {
 }
 
 fn text(ways: Option<&str>) -> anyhow::Result<TextOptions> {
-    let offered = [Way::FreeTime, Way::RcuWindow, Way::ById];
+    let offered = [Way::FreeTime, Way::KcoreQc, Way::RcuWindow, Way::ById, Way::Kcore];
     let way = |word: &str| {
         let way = offered.into_iter().find(|way| way.key() == word);
-        way.ok_or_else(|| usage(format!("--text-ways {word}: there are free-time, rcu-window and by-id")))
+        way.ok_or_else(|| {
+            usage(format!("--text-ways {word}: there are free-time, kcore-qc, rcu-window, by-id and kcore"))
+        })
     };
     let ways =
         ways.map(|list| list.split(',').map(str::trim).map(way).collect::<anyhow::Result<Vec<_>>>()).transpose()?;
@@ -253,6 +255,7 @@ mod tests {
     fn ways_of_capture() {
         assert_eq!(text(None).unwrap().ways, None);
         assert_eq!(text(Some("by-id, free-time")).unwrap().ways, Some(vec![Way::ById, Way::FreeTime]));
+        assert_eq!(text(Some("kcore-qc,kcore")).unwrap().ways, Some(vec![Way::KcoreQc, Way::Kcore]));
         for bad in ["", "memory", "free-time,"] {
             assert!(text(Some(bad)).is_err(), "{bad}");
         }

@@ -166,7 +166,7 @@ pub enum Way {
     TextPoke,
     /// From the kernel's memory, through a program, of text that stays.
     Memory,
-    /// Through /proc/kcore, of text that stays.
+    /// Through /proc/kcore, of text that stays, or that hopefully was not freed yet.
     Kcore,
 }
 

@@ -80,8 +80,16 @@ impl Passes {
             self.count(session);
             return Ok(());
         }
+        session.texts.begin_pass();
         self.drain_rings(session, false);
         session.texts.pass();
+        self.write(session, output)?;
+        session.texts.end_pass();
+        Ok(())
+    }
+
+    /// Writes what a pass has read.
+    fn write(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
         let news = session.texts.news();
         let counts = self.drain_tables(session)?;
         if self.buffer.is_empty() {
@@ -136,6 +144,7 @@ impl Passes {
     /// Takes the news of processes and kernel text out of their rings, and holds mapped files while they can be reached.
     pub(crate) fn hear(&mut self, session: &mut Session) {
         self.drain_rings(session, true);
+        session.texts.after_news();
     }
 
     /// Bytes of news that wait for the next pass.

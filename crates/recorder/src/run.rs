@@ -324,7 +324,7 @@ impl Live {
         }
         match wake {
             Wake::Control => Ok(()),
-            Wake::News if self.passes.waiting() < NEWS => {
+            Wake::News if self.passes.waiting() < NEWS && !session.texts.is_pressing() => {
                 self.passes.hear(session);
                 Ok(())
             }

@@ -23,6 +23,9 @@ const PASS: Duration = Duration::from_secs(2);
 /// The same where somebody looks on.
 const PASS_WATCHED: Duration = Duration::from_secs(1);
 
+/// The same while the kernel holds much freed text for us.
+const PASS_PRESSING: Duration = Duration::from_millis(100);
+
 /// News of processes and kernel text are heard no closer than this: a machine that forks all the time would otherwise
 /// wake us all the time.
 const SPACING: Duration = Duration::from_millis(50);
@@ -63,15 +66,16 @@ impl Waiter {
         stop: &AtomicBool,
     ) -> io::Result<Wake> {
         let until = left.map(|left| Instant::now() + left);
+        let every = if session.texts.is_pressing() { self.every.min(PASS_PRESSING) } else { self.every };
         while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-            match self.once(session, control, until)? {
-                Found::Nothing if self.last_pass.elapsed() < self.every => (),
-                Found::News if self.last_pass.elapsed() < self.every => {
+            match self.once(session, control, until, every)? {
+                Found::Nothing if self.last_pass.elapsed() < every => (),
+                Found::News if self.last_pass.elapsed() < every => {
                     self.last_news = Instant::now();
                     return Ok(Wake::News);
                 }
                 // A controller that never rests does not keep passes waiting.
-                Found::Control if self.last_pass.elapsed() < self.every => return Ok(Wake::Control),
+                Found::Control if self.last_pass.elapsed() < every => return Ok(Wake::Control),
                 _ => break,
             }
         }
@@ -82,12 +86,18 @@ impl Waiter {
     }
 
     /// One poll. News alone may wait until the last ones are long enough ago; what else there is may not.
-    fn once(&mut self, session: &Session, control: Option<&Control>, until: Option<Instant>) -> io::Result<Found> {
+    fn once(
+        &mut self,
+        session: &Session,
+        control: Option<&Control>,
+        until: Option<Instant>,
+        every: Duration,
+    ) -> io::Result<Found> {
         let within = |time: Duration| match until {
             Some(until) => time.min(until.saturating_duration_since(Instant::now())),
             None => time,
         };
-        let left = within(self.every.saturating_sub(self.last_pass.elapsed()));
+        let left = within(every.saturating_sub(self.last_pass.elapsed()));
         let spare = SPACING.saturating_sub(self.last_news.elapsed());
         if spare.is_zero() {
             return self.poll(session, control, true, left);

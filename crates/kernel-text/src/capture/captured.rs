@@ -27,7 +27,7 @@ pub struct Captured {
     pub way: Way,
     /// Whether it is known to be of this very text: made while the text could not go.
     pub proven: bool,
-    /// The copy; empty where it failed.
+    /// The copy; empty where it failed, and where no more is told than that the text came or goes.
     pub bytes: Vec<u8>,
     /// Seen at its free: the text is gone from then on.
     pub freed: bool,
@@ -103,6 +103,18 @@ pub struct Stats {
     pub by_id_skipped: u64,
     /// Texts dropped since more waited for a pass than is kept.
     pub dropped: u64,
+    /// Texts copied through /proc/kcore at their end.
+    pub kcore_copied: u64,
+    /// Texts that were not to be read there any more.
+    pub kcore_gone: u64,
+    /// Of those copied, not proven since the kernel held less than it promised.
+    pub kcore_unproven: u64,
+    /// Passes that ended with a `KCORE_QC`.
+    pub kcore_calls: u64,
+    /// The most texts that the kernel held for anyone when a pass began, and their bytes.
+    pub held_items: u64,
+    /// The most bytes of such texts.
+    pub held_bytes: u64,
     /// Records of loads that were lost.
     pub records_lost: u64,
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::captured::{Captured, Pass, Stats};
 use super::error::{CaptureError, CaptureErrorKind, ReadError};
 use super::freed::FreeTime;
+use super::kcore::{Extent, Heard, Kcore};
 use super::loads::Loads;
 use super::reader::Reader;
 use crate::Way;
@@ -27,7 +28,8 @@ const QUIET: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The ways to use; `None`: every way that works here, but copies by address only where those at the free do not
-    /// work. Others than `FreeTime`, `RcuWindow` and `ById` are not the capture's.
+    /// work, and of /proc/kcore at the end of a text only where the kernel holds it. `Memory` and `TextPoke` are not the
+    /// capture's.
     pub ways: Option<Vec<Way>>,
     /// Programs that are read by id in a second, at most.
     pub by_id_a_second: u32,
@@ -64,10 +66,22 @@ pub struct WayState {
 pub struct Capturer {
     requests: Sender<Request>,
     bell: Arc<OwnedFd>,
-    reader: Arc<Mutex<Reader>>,
+    memory: Memory,
+    /// Texts are copied through /proc/kcore at their end.
+    at_end: bool,
     ways: Vec<WayState>,
     stats: Stats,
+    /// Whether the thread answered the last pass.
+    answered: bool,
+    /// Whether texts tell as they are freed.
+    announced: bool,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What reads kernel memory here.
+struct Memory {
+    reader: Option<Arc<Mutex<Reader>>>,
+    kcore: Option<Mutex<Kcore>>,
 }
 
 impl fmt::Debug for Capturer {
@@ -84,31 +98,48 @@ enum Request {
 }
 
 impl Capturer {
-    /// Begins to capture.
+    /// Begins to capture. Whoever reads rings opens them only afterwards: freed text is held from here on.
     ///
     /// # Errors
-    /// Where no way works at all: without the right to load programs, or where none of the ways asked for works. Those
-    /// that do not work beside others are told by [`Capturer::ways`].
+    /// Where no way works at all: without the right to load programs and to read /proc/kcore, or where none of the ways
+    /// asked for works. Those that do not work beside others are told by [`Capturer::ways`].
     pub fn start(options: &Options) -> Result<Capturer, CaptureError> {
-        let reader = Reader::load()?;
         let mut ways = Vec::new();
-        let free = options.wants(Way::FreeTime).then(|| FreeTime::start(&reader));
-        let free = free.and_then(|free| kept(Way::FreeTime, free, &mut ways));
-        for (part, error) in free.iter().flat_map(|free| &free.missing) {
-            ways.push(WayState { way: Way::FreeTime, part, missing: Some(error.clone()) });
+        let (kcore, at_end) = open_kcore(options, &mut ways);
+        let reader = Reader::load();
+        let of_reader = || reader.as_ref().map_err(Clone::clone);
+        // Neither modules nor classic filters have records: of those it tells, whoever copies them.
+        let wanted = options.wants(Way::FreeTime);
+        let free = wanted.then(|| of_reader().and_then(FreeTime::start));
+        let free = match free {
+            Some(free) => kept(Way::FreeTime, free, &mut ways),
+            None if at_end => of_reader().and_then(FreeTime::start).ok(),
+            None => None,
+        };
+        if wanted {
+            for (part, error) in free.iter().flat_map(|free| &free.missing) {
+                ways.push(WayState { way: Way::FreeTime, part, missing: Some(error.clone()) });
+            }
         }
-        let reader = Arc::new(Mutex::new(reader));
+        let announced = free.is_some();
         let window = options.wants(Way::RcuWindow) && (options.ways.is_some() || free.is_none());
         let by_id = options.wants(Way::ById);
-        let loads = (window || by_id)
-            .then(|| Loads::open(Arc::clone(&reader), window, by_id, options.by_id_a_second, options.pages));
+        let refused = reader.as_ref().err().cloned();
+        let reader = reader.ok().map(|reader| Arc::new(Mutex::new(reader)));
+        let window = reader.clone().filter(|_| window);
+        if let Some(error) = refused.clone().filter(|_| options.ways.is_some() && options.wants(Way::RcuWindow)) {
+            ways.push(WayState { way: Way::RcuWindow, part: "", missing: Some(error) });
+        }
+        let copies_by_address = window.is_some();
+        let loads =
+            (copies_by_address || by_id).then(|| Loads::open(window, by_id, options.by_id_a_second, options.pages));
         let way = if by_id { Way::ById } else { Way::RcuWindow };
         let loads = loads.and_then(|loads| kept(way, loads, &mut ways));
-        if window && by_id && loads.is_some() {
+        if copies_by_address && by_id && loads.is_some() {
             ways.push(WayState { way: Way::RcuWindow, part: "", missing: None });
         }
-        if free.is_none() && loads.is_none() {
-            let first = ways.into_iter().find_map(|way| way.missing);
+        if free.is_none() && loads.is_none() && !at_end {
+            let first = refused.or(ways.into_iter().find_map(|way| way.missing));
             let none = || CaptureError::new(CaptureErrorKind::Unsupported, "capture of text", "no way was asked for");
             return Err(first.unwrap_or_else(none));
         }
@@ -118,6 +149,7 @@ impl Capturer {
         let (requests, receiver) = channel();
         let worker = Worker {
             free,
+            only_tells: !wanted,
             loads,
             pending: Pass::default(),
             bytes: 0,
@@ -127,7 +159,9 @@ impl Capturer {
         };
         let thread = thread::Builder::new().name("afterimage-text".to_owned()).spawn(move || worker.run(&receiver));
         let thread = Some(thread.map_err(|e| failed(&e))?);
-        Ok(Capturer { requests, bell, reader, ways, stats: Stats::default(), thread })
+        let memory = Memory { reader, kcore: kcore.map(Mutex::new) };
+        let stats = Stats::default();
+        Ok(Capturer { requests, bell, memory, at_end, ways, stats, answered: true, announced, thread })
     }
 
     /// What works here, and why the rest does not.
@@ -135,9 +169,56 @@ impl Capturer {
         &self.ways
     }
 
-    /// Whether texts are copied at their free.
+    /// Whether texts tell as they are freed.
     pub fn sees_frees(&self) -> bool {
-        self.ways.iter().any(|way| way.way == Way::FreeTime && way.part.is_empty() && way.missing.is_none())
+        self.announced
+    }
+
+    /// Whether texts are to be copied at their end, by [`Capturer::copy`]: the kernel holds them, or that was asked for.
+    pub fn copies_at_end(&self) -> bool {
+        self.at_end
+    }
+
+    /// A pass over all rings begins; none of them has been looked at.
+    pub fn begin_pass(&mut self) {
+        if let Some(kcore) = self.memory.kcore() {
+            kcore.begin_pass();
+        }
+    }
+
+    /// Copies a text whose end a ring told of in this pass.
+    ///
+    /// # Errors
+    /// When it is not there any more.
+    pub fn copy(&mut self, addr: u64, extent: Extent) -> Result<Vec<u8>, ReadError> {
+        self.memory.kcore().ok_or(ReadError::NotMapped(addr))?.copy(addr, extent)
+    }
+
+    /// By which way [`Capturer::copy`] copies, and whether the copies of this pass, so many, are proven.
+    pub fn check(&mut self, copies: usize) -> (Way, bool) {
+        match self.memory.kcore() {
+            Some(kcore) if kcore.holds() => (Way::KcoreQc, kcore.check(copies)),
+            _ => (Way::Kcore, false),
+        }
+    }
+
+    /// The pass has ended and is written: what the kernel held for three of them goes. A pass in which the capture did not
+    /// answer is not complete, and proves nothing.
+    pub fn end_pass(&mut self, heard: Heard) {
+        let answered = self.answered;
+        if let Some(kcore) = self.memory.kcore() {
+            kcore.end_pass(answered, heard);
+        }
+    }
+
+    /// Whether the kernel holds freed text for us.
+    pub fn holds(&self) -> bool {
+        self.memory.locked().is_some_and(|kcore| kcore.holds())
+    }
+
+    /// How many freed texts waited for us when the pass began.
+    pub fn held(&self) -> u64 {
+        self.memory.locked().map_or(0, |kcore| kcore.waiting())
     }
 
     /// Everything captured up to this call.
@@ -146,11 +227,14 @@ impl Capturer {
         self.ask(Request::Pass(answer));
         match receiver.recv_timeout(ANSWER) {
             Ok((pass, stats)) => {
-                self.stats = stats;
+                (self.stats, self.answered) = (stats, true);
                 pass
             }
             // It is no more than late: what it holds comes with the next pass.
-            Err(_) => Pass::default(),
+            Err(_) => {
+                self.answered = false;
+                Pass::default()
+            }
         }
     }
 
@@ -162,15 +246,20 @@ impl Capturer {
 
     /// What was done up to the last pass.
     pub fn stats(&self) -> Stats {
-        self.stats
+        let mut stats = self.stats;
+        if let Some(kcore) = self.memory.locked() {
+            kcore.stats(&mut stats);
+        }
+        stats
     }
 
-    /// Reads kernel memory.
+    /// Reads kernel memory that stands, by the way that it answers: the kernel's own text in one call where there is a
+    /// /proc/kcore, everything else by a program of ours, which notices what is not mapped.
     ///
     /// # Errors
     /// Those of [`Reader::read`].
-    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner).read(addr, into)
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<Way, ReadError> {
+        self.memory.read(addr, into)
     }
 
     fn ask(&self, request: Request) {
@@ -190,6 +279,50 @@ impl Drop for Capturer {
     }
 }
 
+impl Memory {
+    fn kcore(&mut self) -> Option<&mut Kcore> {
+        self.kcore.as_mut().map(|kcore| kcore.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn locked(&self) -> Option<MutexGuard<'_, Kcore>> {
+        self.kcore.as_ref().map(|kcore| kcore.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn read(&self, addr: u64, into: &mut [u8]) -> Result<Way, ReadError> {
+        let mut kcore = self.locked();
+        let Some(reader) = &self.reader else {
+            let kcore = kcore.as_mut().ok_or(ReadError::NotMapped(addr))?;
+            return kcore.read(addr, into).map(|()| Way::Kcore);
+        };
+        let own = kcore.as_mut().filter(|kcore| kcore.is_own_text(addr, into.len()));
+        if own.is_some_and(|kcore| kcore.read(addr, into).is_ok()) {
+            return Ok(Way::Kcore);
+        }
+        let read = reader.lock().unwrap_or_else(PoisonError::into_inner).read(addr, into);
+        read.map(|()| Way::Memory)
+    }
+}
+
+/// Opens /proc/kcore where it is wanted, and has freed text held; whether texts are copied through it at their end.
+fn open_kcore(options: &Options, ways: &mut Vec<WayState>) -> (Option<Kcore>, bool) {
+    let (plain, held) = (options.wants(Way::Kcore), options.wants(Way::KcoreQc));
+    if !plain && !held {
+        return (None, false);
+    }
+    let mut kcore = Kcore::open();
+    let mut say = |way, missing| ways.push(WayState { way, part: "", missing });
+    if plain {
+        say(Way::Kcore, kcore.as_ref().err().cloned());
+    }
+    if held {
+        say(Way::KcoreQc, kcore.as_mut().map_or_else(|error| Some(error.clone()), |kcore| kcore.hold().err()));
+    }
+    // Without a hold it is a race, which is run only by those who ask for it.
+    let asked = options.ways.is_some() && plain;
+    let at_end = kcore.as_ref().is_ok_and(|kcore| kcore.holds() || asked);
+    (kcore.ok(), at_end)
+}
+
 fn kept<T>(way: Way, started: Result<T, CaptureError>, ways: &mut Vec<WayState>) -> Option<T> {
     match started {
         Ok(started) => {
@@ -206,6 +339,8 @@ fn kept<T>(way: Way, started: Result<T, CaptureError>, ways: &mut Vec<WayState>)
 /// What the thread owns.
 struct Worker {
     free: Option<FreeTime>,
+    /// The copies at the free are not wanted, only the news of it.
+    only_tells: bool,
     loads: Option<Loads>,
     pending: Pass,
     /// Bytes of what is pending.
@@ -256,9 +391,17 @@ impl Worker {
             loads.drain(&mut news);
         }
         if let Some(free) = &self.free {
+            let from = news.texts.len();
             free.drain(&mut news.texts);
+            self.tell(&mut news.texts[from..]);
         }
         self.keep(news);
+    }
+
+    fn tell(&self, texts: &mut [Captured]) {
+        for text in texts.iter_mut().filter(|_| self.only_tells) {
+            (text.bytes, text.failed, text.proven) = (Vec::new(), None, false);
+        }
     }
 
     fn keep(&mut self, mut news: Pass) {
@@ -281,6 +424,7 @@ impl Worker {
         if let Some(free) = &self.free {
             free.pass(&mut rest.texts);
         }
+        self.tell(&mut rest.texts);
         self.keep(rest);
         self.bytes = 0;
         let mut stats = Stats { dropped: self.dropped, ..Stats::default() };

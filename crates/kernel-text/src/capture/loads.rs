@@ -34,8 +34,8 @@ pub(super) struct Loads {
 #[derive(Debug)]
 struct Actions {
     layout: Layout,
-    reader: Arc<Mutex<Reader>>,
-    window: bool,
+    /// Copies by address, where they are made.
+    window: Option<Arc<Mutex<Reader>>>,
     by_id: bool,
     budget: Budget,
     /// Types that were read already.
@@ -64,8 +64,7 @@ impl Budget {
 impl Loads {
     /// Opens the events.
     pub(super) fn open(
-        reader: Arc<Mutex<Reader>>,
-        window: bool,
+        window: Option<Arc<Mutex<Reader>>>,
         by_id: bool,
         a_second: u32,
         pages: usize,
@@ -77,7 +76,7 @@ impl Loads {
         let attr = opened.specs.first().map(|spec| spec.attr.clone()).unwrap_or_default();
         let layout = Layout::new(&attr, Endian::NATIVE);
         let budget = Budget { a_second, second: 0, left: a_second };
-        let actions = Actions { layout, reader, window, by_id, budget, types: HashSet::new(), stats: Stats::default() };
+        let actions = Actions { layout, window, by_id, budget, types: HashSet::new(), stats: Stats::default() };
         Ok(Loads { opened, actions })
     }
 
@@ -117,7 +116,7 @@ impl Actions {
             return;
         }
         match decode(&raw, &self.layout) {
-            Ok(Record::Ksymbol(symbol)) if self.window && !symbol.unregister() => self.copy(&symbol, into),
+            Ok(Record::Ksymbol(symbol)) if !symbol.unregister() => self.copy(&symbol, into),
             Ok(Record::BpfEvent(event)) if self.by_id && event.kind == BpfEvent::LOAD => self.read(&event, into),
             Ok(Record::Lost(lost)) => self.stats.records_lost += lost.lost,
             _ => (),
@@ -126,15 +125,14 @@ impl Actions {
 
     /// Copies a text by its address. What stands there now may be another's already.
     fn copy(&mut self, symbol: &Ksymbol<'_>, into: &mut Pass) {
+        let Some(reader) = self.window.clone() else { return };
         let kind = TextKind::of(symbol.kind, symbol.name);
         // Others are written after their registration, and are longer or shorter than it says.
         if !kind.length_is_exact() || !kind.is_bpf() || symbol.len == 0 || symbol.len > LONGEST {
             return;
         }
         let mut bytes = vec![0; symbol.len as usize];
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = reader.read(symbol.addr, &mut bytes);
-        drop(reader);
+        let read = reader.lock().unwrap_or_else(PoisonError::into_inner).read(symbol.addr, &mut bytes);
         // What fills the place of a text that is gone can only tell that it is.
         let gone = bytes.iter().all(|byte| *byte == 0xcc) || bytes.iter().all(|byte| *byte == 0);
         let failed: Option<Box<str>> = match read {

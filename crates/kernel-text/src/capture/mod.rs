@@ -1,7 +1,7 @@
 //! Ways to read kernel text from the running kernel.
 //!
-//! [`Capturer`] keeps the text that goes: copied by programs of ours at its free, and read as it comes. [`Reader`] reads any
-//! kernel memory, [`by_id`] the programs that are loaded now.
+//! [`Capturer`] keeps the text that goes: copied by programs of ours at its free, read as it comes, and read after its end
+//! where the kernel holds it. [`Reader`] reads any kernel memory, [`by_id`] the programs that are loaded now.
 
 mod assemble;
 pub mod by_id;
@@ -9,6 +9,7 @@ mod captured;
 mod capturer;
 mod error;
 mod freed;
+mod kcore;
 mod loads;
 mod object;
 pub mod probe;
@@ -18,4 +19,5 @@ mod wire;
 pub use captured::{Captured, CapturedProgram, Pass, Stats};
 pub use capturer::{Capturer, Options, WayState};
 pub use error::{CaptureError, CaptureErrorKind, ReadError};
+pub use kcore::{Extent, Heard};
 pub use reader::Reader;

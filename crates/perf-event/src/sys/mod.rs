@@ -1,7 +1,8 @@
 //! The one place where this crate calls perf system calls, so that tests can put a fake in its stead; and what bpf(2) tells
-//! of programs.
+//! of programs, /proc/kcore of freed text.
 
 pub mod bpf;
+pub mod kcore;
 mod mapping;
 mod real;
 

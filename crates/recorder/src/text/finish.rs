@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use afterimage_kernel_text::{TextKind, Way};
+use afterimage_kernel_text::TextKind;
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
 use afterimage_perf_data::journal::{self, PackedEntry};
 use afterimage_perf_data::private::entry;
@@ -130,10 +130,10 @@ impl Finished {
         for (number, function) in (FIRST_FUNCTION..).zip(functions) {
             let mut bytes = vec![0; function.len as usize];
             let at_ns = monotonic();
-            if capturer.read(function.addr, &mut bytes).is_err() {
+            let Ok(way) = capturer.read(function.addr, &mut bytes) else {
                 left_out += 1;
                 continue;
-            }
+            };
             let image = ImageId::of(&bytes);
             self.images.insert(image, bytes);
             self.texts.push(TextDesc {
@@ -143,12 +143,7 @@ impl Finished {
                 address: function.addr,
                 length: Some(function.len),
                 // A module may go and another take its place; the kernel itself stays.
-                images: vec![ImageUse {
-                    image,
-                    at_ns,
-                    way: Way::Memory.key().to_owned(),
-                    proven: function.module.is_none(),
-                }],
+                images: vec![ImageUse { image, at_ns, way: way.key().to_owned(), proven: function.module.is_none() }],
                 ..TextDesc::default()
             });
         }

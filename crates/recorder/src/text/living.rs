@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use afterimage_kernel_text::capture::Capturer;
-use afterimage_kernel_text::{TextId, TextKind, Timeline};
+use afterimage_kernel_text::{TextId, TextKind, Timeline, Way};
 
 use super::monotonic;
 
@@ -44,6 +44,7 @@ impl Starts {
 pub(crate) struct Read {
     pub(crate) time: u64,
     pub(crate) bytes: Vec<u8>,
+    pub(crate) way: Way,
     pub(crate) proven: bool,
 }
 
@@ -86,8 +87,8 @@ impl Living {
             }
             let mut bytes = vec![0; len as usize];
             let time = monotonic();
-            if capturer.read(text.addr, &mut bytes).is_ok() {
-                self.waiting.push((id, Read { time, bytes, proven: false }));
+            if let Ok(way) = capturer.read(text.addr, &mut bytes) {
+                self.waiting.push((id, Read { time, bytes, way, proven: false }));
             }
         }
     }

@@ -3,6 +3,7 @@
 //! The timeline is fed by the records of the sideband and by the captures. What it learned in a pass goes to the journal
 //! with the pass, and from there into the finished file; nothing of it stays in memory longer than rings can speak of it.
 
+mod ended;
 mod finish;
 mod kernel;
 mod living;
@@ -24,6 +25,7 @@ use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc};
 pub(crate) use finish::{Finished, carried, fold};
 pub use watch::Watch;
 
+use ended::Ended;
 use living::Living;
 use rescan::Rescan;
 use threads::Threads;
@@ -34,6 +36,8 @@ const REMEMBERED: usize = 1 << 16;
 const OVERDUE: u64 = 5_000_000_000;
 /// The least time between two passes of the timeline.
 const KEEP: Duration = Duration::from_millis(800);
+/// Texts that the kernel holds for us from which on passes are made more often; it holds 32,768.
+const MANY_HELD: u64 = 1024;
 /// How long the end of a recording waits for frees that are under way.
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -55,6 +59,7 @@ pub(crate) struct Texts {
     /// Copies of texts whose record had not been read when they came.
     early: Vec<Captured>,
     living: Living,
+    ended: Ended,
     rescan: Rescan,
     /// Whether the sideband told of text since the last pass.
     heard: bool,
@@ -116,6 +121,7 @@ impl Texts {
             awaited: HashMap::new(),
             early: Vec::new(),
             living: Living::default(),
+            ended: Ended::default(),
             rescan: Rescan::default(),
             heard: false,
             written: HashSet::new(),
@@ -185,6 +191,7 @@ impl Texts {
             Ok(Record::Lost(lost)) => {
                 self.records_lost += lost.lost;
                 self.live.timeline.lost(lost.id.time.unwrap_or(self.now));
+                self.ended.lost();
                 self.rescan.lost();
             }
             Ok(Record::Comm(comm)) => self.threads.named(comm.tid, comm.comm),
@@ -207,6 +214,9 @@ impl Texts {
             self.threads.awaits(text, pid, tid);
         }
         let kind = TextKind::of(symbol.kind, symbol.name);
+        if symbol.unregister() && self.copies_at_end() {
+            self.ended.went(text);
+        }
         if kind == TextKind::Program {
             if symbol.unregister() {
                 self.awaited.insert(symbol.addr, time);
@@ -225,7 +235,7 @@ impl Texts {
         self.threads.pass(&mut self.live.timeline);
         self.rescan.run(&mut self.live.timeline);
         self.living.confirm(&self.live.timeline).into_iter().for_each(|(text, read)| {
-            self.image(text, &read.bytes, read.time, Way::Memory, read.proven);
+            self.image(text, &read.bytes, read.time, read.way, read.proven);
         });
         let early = std::mem::take(&mut self.early);
         for captured in early {
@@ -244,6 +254,7 @@ impl Texts {
         }
         let now = self.now;
         self.awaited.retain(|_, time| *time + OVERDUE > now);
+        self.copy_ended();
     }
 
     /// One copy. Its text may have come a moment ago, so that its record is still in a ring: then it is tried again with
@@ -269,7 +280,15 @@ impl Texts {
             let hit = self.live.timeline.lookup(captured.addr, captured.time).filter(|hit| hit.offset == 0);
             hit.map(|hit| hit.text)
         };
+        if let Some(text) = text.filter(|_| (captured.freed || captured.came) && self.copies_at_end()) {
+            self.ended.told(text);
+        }
         match (text, &captured.failed) {
+            (Some(text), None) if captured.bytes.is_empty() => {
+                if captured.derived {
+                    self.live.timeline.doubt(text);
+                }
+            }
             (Some(text), None) => {
                 if captured.derived {
                     self.live.timeline.doubt(text);
@@ -358,6 +377,30 @@ impl Texts {
         (frees || self.living.is_busy()) && since.elapsed() < WAIT
     }
 
+    /// A pass over all rings begins; none of them has been looked at.
+    pub(crate) fn begin_pass(&mut self) {
+        if let Some(capturer) = &mut self.capturer {
+            capturer.begin_pass();
+        }
+    }
+
+    /// The pass has ended and is written.
+    pub(crate) fn end_pass(&mut self) {
+        let heard = self.ended.heard();
+        if let Some(capturer) = &mut self.capturer {
+            capturer.end_pass(heard);
+        }
+    }
+
+    fn copies_at_end(&self) -> bool {
+        self.capturer.as_ref().is_some_and(Capturer::copies_at_end)
+    }
+
+    /// Whether the kernel holds so much, or will, that the next pass must not be put off.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.ended.is_many() || self.capturer.as_ref().is_some_and(|capturer| capturer.held() >= MANY_HELD)
+    }
+
     /// What was not kept, a line each.
     pub(crate) fn problems(&self, functions_left_out: usize) -> Vec<String> {
         let stats = self.stats();
@@ -365,6 +408,7 @@ impl Texts {
             (stats.ring_full, "kernel texts went without a copy: the ring of the capture was full"),
             (stats.dropped, "kernel texts went without a copy: more came than is kept between two passes"),
             (stats.unreadable, "kernel texts could not be read as they went"),
+            (stats.kcore_unproven, "copies of kernel text are not proven: the kernel held less text than it promised"),
             (stats.by_id_skipped, "programs have no source lines: more came than are read in a second"),
             (
                 functions_left_out as u64,

@@ -135,6 +135,7 @@ impl Watch {
     }
 
     fn drain(&mut self) {
+        self.texts.begin_pass();
         let heads: Vec<u64> = self.sideband.opened.rings.iter().map(|ring| ring.head()).collect();
         let mut bytes = Vec::new();
         let mut records: Vec<(u64, Range<usize>)> = Vec::new();
@@ -151,6 +152,7 @@ impl Watch {
         records.sort_by_key(|(time, _)| *time);
         records.into_iter().filter_map(|(_, range)| bytes.get(range)).for_each(|record| self.texts.learn(record));
         self.texts.pass();
+        self.texts.end_pass();
     }
 }
 

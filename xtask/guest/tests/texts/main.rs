@@ -6,3 +6,4 @@ mod guests;
 mod killed;
 mod storm;
 mod support;
+mod ways;

@@ -128,6 +128,11 @@ impl Texts {
         uses.map(|image| self.images.get(&image.image).expect("an image that is named is there").as_slice())
     }
 
+    /// Whether any copy of a text is what is looked for.
+    pub(crate) fn any(&self, text: &TextDesc, is_it: &dyn Fn(&TextDesc, &[u8]) -> bool) -> bool {
+        self.bytes(text, false).any(|bytes| is_it(text, bytes))
+    }
+
     /// Whether a proven copy holds the constant.
     pub(crate) fn holds(&self, text: &TextDesc, constant: u32) -> bool {
         self.bytes(text, true).any(|bytes| bytes.windows(4).any(|four| four == constant.to_le_bytes()))

@@ -1,0 +1,299 @@
+//! Every load at once, recorded by one way at a time: how much of each kind is kept, checked against what the loads say
+//! that they made.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use afterimage_kernel_text::Way;
+use afterimage_perf_data::{FileReader, TextDesc};
+use afterimage_perf_event::sys::kcore;
+use afterimage_recorder::record;
+use afterimage_testkit::{Need, has};
+use rustix::system::{delete_module, finit_module};
+use serde_json::Value;
+
+use crate::support::{Kept, Said, Texts, constants, load, long, plan, recorded, turn};
+
+const NEEDS: [Need; 5] = [Need::Guest, Need::Root, Need::Bpf, Need::Modules, Need::Kcore];
+/// The first of the numbers that filters are made of.
+const FILTERS: u32 = 0x5c00_0000;
+/// What the loops of the module afterimage_load multiply by: in its text, and in that of its initialisation.
+const FACTOR: u64 = 6_364_136_223_846_793_005;
+
+fn file(module: &str) -> PathBuf {
+    PathBuf::from(std::env::var_os("AFTERIMAGE_MODULES").unwrap()).join(format!("{module}.ko"))
+}
+
+/// The module that holds freed text, while it is loaded.
+struct Holding;
+
+impl Holding {
+    fn load() -> Holding {
+        finit_module(File::open(file("kcore_qc")).unwrap(), c"", 0).unwrap();
+        Holding
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        delete_module(&CString::new("kcore_qc").unwrap(), 0).unwrap();
+    }
+}
+
+/// How many objects of each load there are.
+fn counts() -> [(&'static str, u32); 8] {
+    let [bpf, cbpf, few] = if long() { [1000, 500, 20] } else { [60, 60, 4] };
+    [
+        ("bpf", bpf),
+        ("cbpf", cbpf),
+        ("xdp", few),
+        ("fentry", few),
+        ("module", few / 2),
+        ("kprobe", few),
+        ("tail-call", few),
+        ("static-key", few),
+    ]
+}
+
+fn count(load: &str) -> u32 {
+    counts().into_iter().find(|(kind, _)| *kind == load).unwrap().1
+}
+
+/// A recording of all loads at once.
+fn storm(ways: &[Way]) -> Kept {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, logs) = (folder.path().join("a.data"), folder.path().to_owned());
+    let mut script = String::new();
+    for (kind, count) in counts() {
+        let more = match kind {
+            "bpf" => "--life 1ms".to_owned(),
+            "cbpf" => format!("--first {FILTERS}"),
+            "module" => format!("--module {} --life 10ms", file("afterimage_load").display()),
+            "static-key" => "--life 1ms".to_owned(),
+            _ => "--life 10ms".to_owned(),
+        };
+        let words = load(&format!("{kind} --count {count} {more} --log {}/{kind}", logs.display()));
+        script.push_str(&format!("{} & ", words.join(" ")));
+    }
+    script.push_str("wait");
+    let command = ["sh", "-c", &script].map(str::to_owned).to_vec();
+    let outcome = record(&plan(&path, command, Some(ways.to_vec())), &AtomicBool::new(false), &mut Said).unwrap();
+    println!("{:?}", outcome.problems);
+    let read = |(kind, _): (&str, u32)| std::fs::read_to_string(logs.join(kind)).unwrap_or_default();
+    let lines: Vec<String> = counts().into_iter().map(read).collect();
+    let objects = lines.iter().flat_map(|log| log.lines()).map(|line| serde_json::from_str(line).unwrap());
+    let objects = objects.filter(|object: &Value| object["kind"] != "summary").collect();
+    Kept { bytes: std::fs::read(&path).unwrap(), objects }
+}
+
+/// What was kept of one kind of text.
+#[derive(Debug, Default)]
+struct Share {
+    all: usize,
+    /// With a copy that is proven.
+    proven: usize,
+    /// With a copy that is right, though it is not proven.
+    right: usize,
+    /// Copies of something else.
+    wrong: usize,
+    /// Texts that were not there any more.
+    gone: usize,
+    /// How often each way has a right copy.
+    ways: BTreeMap<String, usize>,
+}
+
+impl Share {
+    /// One text that must be there, by what is told of it: is this the code of it?
+    fn add(&mut self, texts: &Texts, told: &[&TextDesc], is_it: &dyn Fn(&TextDesc, &[u8]) -> bool) {
+        self.all += 1;
+        let copies = told.iter().flat_map(|text| text.images.iter().map(move |image| (text, image)));
+        let (mut proven, mut right, mut wrong) = (false, false, false);
+        for (text, image) in copies {
+            let it = is_it(text, &texts.images[&image.image]);
+            assert!(it || !image.proven, "a proven copy of something else: {text:?}");
+            (proven, right, wrong) = (proven || image.proven, right || it, wrong || !it);
+            *self.ways.entry(image.way.clone()).or_default() += usize::from(it);
+        }
+        let gone = !right && !wrong && told.iter().any(|text| text.reason.is_some());
+        self.proven += usize::from(proven);
+        self.right += usize::from(right && !proven);
+        self.wrong += usize::from(wrong && !right);
+        self.gone += usize::from(gone);
+    }
+}
+
+/// The share of each kind.
+fn shares(kept: &Kept) -> BTreeMap<&'static str, Share> {
+    let texts = kept.texts();
+    let mut shares = BTreeMap::<&'static str, Share>::new();
+    let holds = |bytes: &[u8], constant: &[u8]| bytes.windows(constant.len()).any(|part| part == constant);
+    let mut by_name = BTreeMap::<&str, Vec<&TextDesc>>::new();
+    for text in &texts.texts {
+        by_name.entry(text.name.as_deref().unwrap_or_default()).or_default().push(text);
+    }
+    let called = |name: &str| by_name.get(name).map_or(&[][..], |texts| texts.as_slice());
+    for object in &kept.objects {
+        let n = object["n"].as_u64().unwrap() as u32;
+        let functions = || object["functions"].as_array().into_iter().flatten();
+        let prefix = match object["kind"].as_str().unwrap() {
+            "bpf" => "load_bpf",
+            "xdp" => "load_xdp",
+            "fentry" => "load_fentry",
+            "cbpf" => {
+                let it = |_: &TextDesc, bytes: &[u8]| holds(bytes, &n.to_le_bytes());
+                let told: Vec<&TextDesc> = texts.of_kind("cbpf").filter(|text| texts.any(text, &it)).collect();
+                shares.entry("filters").or_default().add(&texts, &told, &it);
+                continue;
+            }
+            "module" => {
+                let it = |_: &TextDesc, bytes: &[u8]| holds(bytes, &FACTOR.to_le_bytes());
+                let born = object["born_ns"].as_u64().unwrap()..object["gone_ns"].as_u64().unwrap();
+                for (kind, name) in [("module", "modules"), ("module_init", "init text of modules")] {
+                    let lived = |text: &&TextDesc| text.born_ns.is_some_and(|at| born.contains(&at));
+                    let told: Vec<&TextDesc> = called("afterimage_load")
+                        .iter()
+                        .copied()
+                        .filter(|text| text.kind == kind)
+                        .filter(lived)
+                        .collect();
+                    shares.entry(name).or_default().add(&texts, &told, &it);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        let (even, odd) = constants(prefix, n);
+        for function in functions() {
+            let name = function["name"].as_str().unwrap();
+            let constant = if name.ends_with("_right") { odd } else { even };
+            let it = |_: &TextDesc, bytes: &[u8]| holds(bytes, &constant.to_le_bytes());
+            shares.entry("functions of programs").or_default().add(&texts, called(name), &it);
+        }
+        // A trampoline calls its program.
+        let program = functions().next().and_then(|function| function["address"].as_str());
+        let program = program.map(|address| u64::from_str_radix(&address[2..], 16).unwrap());
+        if let (Some(program), Some(name)) = (program, object["trampoline"]["name"].as_str()) {
+            let it = |text: &TextDesc, bytes: &[u8]| calls(bytes, text.address, program);
+            shares.entry("trampolines").or_default().add(&texts, called(name), &it);
+        }
+    }
+    shares
+}
+
+/// Whether there is a direct call of an address.
+fn calls(bytes: &[u8], at: u64, address: u64) -> bool {
+    bytes.windows(5).enumerate().any(|(offset, call)| {
+        let distance = i32::from_le_bytes([call[1], call[2], call[3], call[4]]);
+        call[0] == 0xe8 && (at + offset as u64 + 5).wrapping_add_signed(distance.into()) == address
+    })
+}
+
+fn told(ways: &str, shares: &BTreeMap<&'static str, Share>) {
+    println!("{ways}:");
+    for (kind, share) in shares {
+        let Share { all, proven, right, wrong, gone, ways } = share;
+        println!("  {kind}: {all}, {proven} proven, {right} more right, {wrong} wrong, {gone} gone; {ways:?}");
+    }
+}
+
+#[test]
+fn what_the_kernel_holds_is_kept_whole() {
+    if !has("what_the_kernel_holds_is_kept_whole", &NEEDS) {
+        return;
+    }
+    let _turn = turn();
+    let _holding = Holding::load();
+    let shares = shares(&storm(&[Way::KcoreQc]));
+    told("kcore-qc", &shares);
+    assert_eq!(shares.len(), 5, "{shares:?}");
+    for (kind, share) in &shares {
+        assert_eq!((share.proven, share.wrong), (share.all, 0), "{kind}");
+    }
+    assert!(shares["functions of programs"].ways["kcore-qc"] >= shares["functions of programs"].all);
+}
+
+#[test]
+fn the_other_ways_beside_it() {
+    if !has("the_other_ways_beside_it", &NEEDS) || !long() {
+        return;
+    }
+    let _turn = turn();
+    for ways in [&[Way::FreeTime][..], &[Way::RcuWindow], &[Way::ById]] {
+        let shares = shares(&storm(ways));
+        told(&format!("{ways:?}"), &shares);
+    }
+    let _holding = Holding::load();
+    let shares = shares(&storm(&[Way::FreeTime, Way::KcoreQc]));
+    told("both", &shares);
+    assert!(shares.values().all(|share| share.proven == share.all), "{shares:?}");
+}
+
+/// Without the calls it is a race: what is read where a text was may be anything.
+#[test]
+fn without_the_hold_other_bytes_are_read() {
+    if !has("without_the_hold_other_bytes_are_read", &NEEDS) {
+        return;
+    }
+    let _turn = turn();
+    for round in 1..=5 {
+        let shares = shares(&storm(&[Way::Kcore]));
+        told("kcore, and nothing is held", &shares);
+        let programs = &shares["functions of programs"];
+        let bad = programs.wrong + programs.gone;
+        let percent = 100.0 * bad as f64 / programs.all as f64;
+        println!(
+            "round {round}: {percent:.1} % of {} reads were of other text ({}) or of none",
+            programs.all, programs.wrong
+        );
+        assert_eq!(
+            shares.values().map(|share| share.proven).sum::<usize>(),
+            shares["trampolines"].proven,
+            "a race proves nothing"
+        );
+        if bad > 0 {
+            return;
+        }
+    }
+    panic!("whatever was read was right, by luck, five times");
+}
+
+/// Filters come and go, and nothing else: no record tells of them, and still the kernel does not hold them for ever.
+#[test]
+fn filters_that_nobody_announces_do_not_pile_up() {
+    if !has("filters_that_nobody_announces_do_not_pile_up", &NEEDS) {
+        return;
+    }
+    let _turn = turn();
+    let _holding = Holding::load();
+    let (kcore, stop) = (File::open("/proc/kcore").unwrap(), Arc::new(AtomicBool::new(false)));
+    let watch = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            let (mut items, mut bytes, mut last) = (0, 0, kcore::Query::default());
+            while !stop.load(Ordering::Relaxed) {
+                last = kcore::query(std::os::fd::AsFd::as_fd(&kcore)).unwrap();
+                (items, bytes) = (items.max(last.items), bytes.max(last.bytes));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            (items, bytes, last)
+        }
+    });
+    let filters = if long() { 100_000 } else { 3_000 };
+    let kept = recorded(&format!("cbpf --count {filters} --first {FILTERS}"), Some(vec![Way::KcoreQc]));
+    stop.store(true, Ordering::Relaxed);
+    let (items, bytes, last) = watch.join().unwrap();
+    println!("{filters} filters: at most {items} texts of {bytes} bytes were held; {last:?}");
+    assert_eq!((last.items, last.missed), (0, 0), "who has gone holds nothing");
+    assert!(last.freed >= filters, "each of them was held");
+    assert!(items < 32_768 && bytes < 64 << 20);
+    let reader = FileReader::open(&kept.bytes).unwrap();
+    let private = reader.private().unwrap();
+    let proven =
+        private.texts.iter().filter(|text| text.kind == "cbpf" && text.images.iter().any(|image| image.proven));
+    println!("{} filters have proven copies", proven.count());
+}
