@@ -7,6 +7,8 @@ use std::io::{self, BufWriter, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use afterimage_kernel_text::Way;
+use afterimage_kernel_text::capture::CaptureErrorKind;
 use afterimage_perf_data::features::BpfBtf;
 use afterimage_perf_data::{ImageId, TextDesc};
 use afterimage_profile::BpfLines;
@@ -103,6 +105,11 @@ impl Told {
             self.line(json!({"schema": "afterimage/text-watch/1", "ways": ways.collect::<Vec<_>>()}))?;
         }
         for (state, missing) in ways().filter_map(|state| Some((state, state.missing.as_ref()?))) {
+            // What most kernels have not is for `doctor` to tell.
+            let rare = matches!(state.way, Way::Kcore | Way::KcoreQc);
+            if rare && missing.kind == CaptureErrorKind::Unsupported {
+                continue;
+            }
             say.note(format!("not captured by {}: {missing}", what(state.way.key(), state.part)));
         }
         watch.missing().for_each(|missing| say.note(format!("not seen on this kernel: {missing}")));

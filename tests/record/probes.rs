@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::common::{run, stdout};
 
-/// What neither kernel has under emulation: counters of the hardware.
-const NEVER: [&str; 2] = ["hardware-counters", "precise-samples"];
+/// What neither kernel has: counters of the hardware under emulation, and, without a module, text that is held.
+const NEVER: [&str; 3] = ["hardware-counters", "precise-samples", "text-kcore-qc"];
 /// What came after 6.1.
 const SINCE_6_12: [&str; 1] = ["bpf-sample-context"];
 

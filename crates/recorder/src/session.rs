@@ -142,6 +142,10 @@ impl Session {
         if let Some(absent) = texts.absent().filter(|_| may_use_bpf()) {
             notes.push(format!("kernel text that goes is not kept: {absent}"));
         }
+        // Of the ways that the user named; which ways there are at all is for `doctor` to tell.
+        if plan.text.as_ref().is_some_and(|text| text.ways.is_some()) {
+            notes.extend(texts.missing_ways());
+        }
         let options = Options { pages: SIDEBAND_PAGES };
         let sideband = match &plan.by {
             // Nobody will ask what processes have mapped.

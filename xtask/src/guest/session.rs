@@ -172,7 +172,10 @@ fn environment() -> Vec<(String, String)> {
         ("TMPDIR", "/tmp"),
         ("RUST_BACKTRACE", "1"),
     ];
-    all.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+    let mut all = all.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    // Whoever wants longer runs wants them there too.
+    all.extend(std::env::var("AFTERIMAGE_LONG").ok().map(|long| ("AFTERIMAGE_LONG".to_owned(), long)));
+    all
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

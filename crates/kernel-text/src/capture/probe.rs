@@ -7,6 +7,7 @@ use afterimage_perf_event::sys::bpf;
 
 use super::error::{CaptureError, CaptureErrorKind};
 use super::freed::FreeTime;
+use super::kcore::Kcore;
 use super::reader::Reader;
 
 const PRIVILEGES: &str = "run as root, or: setcap cap_bpf,cap_perfmon+ep on the command";
@@ -18,6 +19,7 @@ pub fn all() -> Vec<Check> {
     let reader = Reader::load();
     let mut checks = vec![memory(&reader)];
     checks.extend(free_time(&reader));
+    checks.extend(kcore(&reader));
     checks.push(by_id());
     checks
 }
@@ -65,6 +67,52 @@ fn free_time(reader: &Result<Reader, CaptureError>) -> Vec<Check> {
             "modules that go are not copied",
         ),
     ]
+}
+
+/// Whether /proc/kcore shows text, and keeps what is freed. Both ask for CAP_SYS_RAWIO.
+fn kcore(reader: &Result<Reader, CaptureError>) -> [Check; 2] {
+    let opened = Kcore::open();
+    let shown = opened.and_then(|mut kcore| same_as_in_memory(&mut kcore, reader).map(|()| kcore));
+    let error = shown.as_ref().err().cloned();
+    // Held for an instant: it is let go of as soon as this returns.
+    let held = shown.and_then(|mut kcore| kcore.hold());
+    let fixed = |check: Check, error: Option<&CaptureError>| match error.map(|error| error.kind) {
+        Some(CaptureErrorKind::NotPermitted) if !Caps::effective().allows(Cap::SysRawio) => {
+            Check { answer: Answer::Unknown, ..check }.fix("run as root, or: setcap cap_sys_rawio+ep on the command")
+        }
+        _ => check,
+    };
+    let (with, without) = (
+        "the code of kernel functions is read from it, also where no program may read kernel memory",
+        "kernel code is read by a program of ours alone",
+    );
+    let plain = match &error {
+        None => Check::new("text-kcore", Answer::Yes, "/proc/kcore shows the kernel's text", with),
+        Some(error) => fixed(Check::new("text-kcore", Answer::No, error.to_string(), without), Some(error)),
+    };
+    let (with, without) = (
+        "all code that goes is copied afterwards, for the kernel keeps it until it was",
+        "code that goes is copied at its free, or by those who come in time",
+    );
+    let qc = match &held {
+        Ok(()) => Check::new("text-kcore-qc", Answer::Yes, "/proc/kcore keeps freed text (KCORE_QC)", with),
+        Err(error) if error.kind == CaptureErrorKind::Unsupported && plain.answer == Answer::Yes => {
+            Check::new("text-kcore-qc", Answer::No, error.to_string(), without).fix("load the module kcore_qc")
+        }
+        Err(error) => fixed(Check::new("text-kcore-qc", Answer::No, error.to_string(), without), Some(error)),
+    };
+    [plain, qc]
+}
+
+/// What the file shows of a function is what a program reads there, if one may.
+fn same_as_in_memory(kcore: &mut Kcore, reader: &Result<Reader, CaptureError>) -> Result<(), CaptureError> {
+    let fail = |cause: &dyn std::fmt::Display| CaptureError::new(CaptureErrorKind::System, "/proc/kcore", cause);
+    let Ok(reader) = reader else { return Ok(()) };
+    let addr = reader.symbol(KNOWN)?;
+    let (mut shown, mut there) = ([0; 16], [0; 16]);
+    reader.read(addr, &mut there).map_err(|error| fail(&error))?;
+    kcore.read(addr, &mut shown).map_err(|error| fail(&error))?;
+    if shown == there { Ok(()) } else { Err(fail(&"it shows something else than what is in memory")) }
 }
 
 fn by_id() -> Check {

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use afterimage_kernel_text::capture::by_id::Program;
-use afterimage_kernel_text::capture::{Captured, Capturer, Options, Stats};
+use afterimage_kernel_text::capture::{CaptureError, Captured, Capturer, Options, Stats};
 use afterimage_kernel_text::{BpfProgram, Image, KsymChange, Live, Seen, TextId, TextKind, Way};
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
 use afterimage_perf_data::record::{BpfEvent, Ksymbol, RawRecord, decode, kind};
@@ -145,6 +145,17 @@ impl Texts {
     /// Why nothing is captured, where that was asked for.
     pub(crate) fn absent(&self) -> Option<&str> {
         self.absent.as_deref()
+    }
+
+    /// The ways of capture that do not work beside others, a line each.
+    pub(crate) fn missing_ways(&self) -> Vec<String> {
+        let ways = self.capturer.iter().flat_map(|capturer| capturer.ways());
+        let missing = ways.filter_map(|state| Some((state.way, state.part, state.missing.as_ref()?)));
+        let line = |(way, part, missing): (Way, &str, &CaptureError)| match part {
+            "" => format!("kernel text is not copied by {way}: {missing}"),
+            part => format!("kernel text is not copied by {way}, {part}: {missing}"),
+        };
+        missing.map(line).collect()
     }
 
     /// Takes in the programs that were loaded before the recording, whose records have been made.

@@ -10,14 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afterimage_kernel_text::Way;
+use afterimage_kernel_text::capture::probe;
 use afterimage_perf_data::{FileReader, TextDesc};
+use afterimage_perf_event::probe::Answer;
 use afterimage_perf_event::sys::kcore;
-use afterimage_recorder::record;
+use afterimage_recorder::{Observer, Progress, record};
 use afterimage_testkit::{Need, has};
 use rustix::system::{delete_module, finit_module};
 use serde_json::Value;
 
-use crate::support::{Kept, Said, Texts, constants, load, long, plan, recorded, turn};
+use crate::support::{Kept, Said, Texts, constants, load, long, plan, recorded, share, turn};
 
 const NEEDS: [Need; 5] = [Need::Guest, Need::Root, Need::Bpf, Need::Modules, Need::Kcore];
 /// The first of the numbers that filters are made of.
@@ -58,10 +60,6 @@ fn counts() -> [(&'static str, u32); 8] {
         ("tail-call", few),
         ("static-key", few),
     ]
-}
-
-fn count(load: &str) -> u32 {
-    counts().into_iter().find(|(kind, _)| *kind == load).unwrap().1
 }
 
 /// A recording of all loads at once.
@@ -152,15 +150,9 @@ fn shares(kept: &Kept) -> BTreeMap<&'static str, Share> {
             }
             "module" => {
                 let it = |_: &TextDesc, bytes: &[u8]| holds(bytes, &FACTOR.to_le_bytes());
-                let born = object["born_ns"].as_u64().unwrap()..object["gone_ns"].as_u64().unwrap();
                 for (kind, name) in [("module", "modules"), ("module_init", "init text of modules")] {
-                    let lived = |text: &&TextDesc| text.born_ns.is_some_and(|at| born.contains(&at));
-                    let told: Vec<&TextDesc> = called("afterimage_load")
-                        .iter()
-                        .copied()
-                        .filter(|text| text.kind == kind)
-                        .filter(lived)
-                        .collect();
+                    let modules = called("afterimage_load").iter().copied().filter(|text| text.kind == kind);
+                    let told: Vec<&TextDesc> = modules.filter(|text| lived(text, object)).collect();
                     shares.entry(name).or_default().add(&texts, &told, &it);
                 }
                 continue;
@@ -179,10 +171,17 @@ fn shares(kept: &Kept) -> BTreeMap<&'static str, Share> {
         let program = program.map(|address| u64::from_str_radix(&address[2..], 16).unwrap());
         if let (Some(program), Some(name)) = (program, object["trampoline"]["name"].as_str()) {
             let it = |text: &TextDesc, bytes: &[u8]| calls(bytes, text.address, program);
-            shares.entry("trampolines").or_default().add(&texts, called(name), &it);
+            let told: Vec<&TextDesc> = called(name).iter().copied().filter(|text| lived(text, object)).collect();
+            shares.entry("trampolines").or_default().add(&texts, &told, &it);
         }
     }
     shares
+}
+
+/// Whether a text came while an object was made: another one of the same name came at another time.
+fn lived(text: &TextDesc, object: &Value) -> bool {
+    let made = object["born_ns"].as_u64().unwrap()..object["gone_ns"].as_u64().unwrap();
+    text.born_ns.is_some_and(|at| made.contains(&at))
 }
 
 /// Whether there is a direct call of an address.
@@ -198,6 +197,59 @@ fn told(ways: &str, shares: &BTreeMap<&'static str, Share>) {
     for (kind, share) in shares {
         let Share { all, proven, right, wrong, gone, ways } = share;
         println!("  {kind}: {all}, {proven} proven, {right} more right, {wrong} wrong, {gone} gone; {ways:?}");
+    }
+}
+
+#[test]
+fn doctor_tells_whether_text_is_held() {
+    if !has("doctor_tells_whether_text_is_held", &NEEDS) {
+        return;
+    }
+    let _turn = turn();
+    let answer = |name: &str| {
+        let check = probe::all().into_iter().find(|check| check.name == name).unwrap();
+        println!("{name} {:?} {}", check.answer, check.why);
+        check.answer
+    };
+    assert_eq!((answer("text-kcore"), answer("text-kcore-qc")), (Answer::Yes, Answer::No));
+    let _holding = Holding::load();
+    assert_eq!((answer("text-kcore"), answer("text-kcore-qc")), (Answer::Yes, Answer::Yes));
+}
+
+/// What is said to the user.
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Observer for Notes {
+    fn note(&mut self, line: &str) {
+        self.0.push(line.to_owned());
+    }
+
+    fn progress(&mut self, _: &Progress) {}
+
+    fn is_watched(&self) -> bool {
+        false
+    }
+}
+
+/// Without the hold the other ways keep what they keep, and a line says why it is not there.
+#[test]
+fn without_the_hold_the_others_do() {
+    if !has("without_the_hold_the_others_do", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.data");
+    for (ways, kept) in [(vec![Way::KcoreQc], false), (vec![Way::KcoreQc, Way::FreeTime], true)] {
+        let mut notes = Notes::default();
+        let plan = plan(&path, load("bpf --count 10"), Some(ways));
+        record(&plan, &AtomicBool::new(false), &mut notes).unwrap();
+        println!("{:?}", notes.0);
+        let said = notes.0.iter().any(|note| note.contains("kcore") && note.starts_with("kernel text "));
+        assert!(said, "{:?}", notes.0);
+        let texts = Kept { bytes: std::fs::read(&path).unwrap(), objects: Vec::new() }.texts();
+        assert_eq!(share(&texts, "load_bpf", 10).0, if kept { 30 } else { 0 });
     }
 }
 
