@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use afterimage_perf_data::{FileReader, TextDesc};
 use afterimage_perf_event::probe::Answer;
 use afterimage_perf_event::sys::kcore;
 use afterimage_recorder::{Observer, Progress, record};
-use afterimage_testkit::{Need, has};
+use afterimage_testkit::{Need, guest_out, has};
 use rustix::system::{delete_module, finit_module};
 use serde_json::Value;
 
@@ -192,11 +193,20 @@ fn calls(bytes: &[u8], at: u64, address: u64) -> bool {
     })
 }
 
+/// Prints a line, and leaves it in a file for those outside of the guest.
+fn say(line: &str) {
+    println!("{line}");
+    let file = guest_out().map(|out| OpenOptions::new().create(true).append(true).open(out.join("ways.txt")));
+    if let Some(file) = file {
+        writeln!(file.unwrap(), "{line}").unwrap();
+    }
+}
+
 fn told(ways: &str, shares: &BTreeMap<&'static str, Share>) {
-    println!("{ways}:");
+    say(&format!("{ways}:"));
     for (kind, share) in shares {
         let Share { all, proven, right, wrong, gone, ways } = share;
-        println!("  {kind}: {all}, {proven} proven, {right} more right, {wrong} wrong, {gone} gone; {ways:?}");
+        say(&format!("  {kind}: {all}, {proven} proven, {right} more right, {wrong} wrong, {gone} gone; {ways:?}"));
     }
 }
 
@@ -240,10 +250,10 @@ fn without_the_hold_the_others_do() {
     }
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.data");
+    let (path, log) = (folder.path().join("a.data"), folder.path().join("log"));
     for (ways, kept) in [(vec![Way::KcoreQc], false), (vec![Way::KcoreQc, Way::FreeTime], true)] {
         let mut notes = Notes::default();
-        let plan = plan(&path, load("bpf --count 10"), Some(ways));
+        let plan = plan(&path, load(&format!("bpf --count 10 --log {}", log.display())), Some(ways));
         record(&plan, &AtomicBool::new(false), &mut notes).unwrap();
         println!("{:?}", notes.0);
         let said = notes.0.iter().any(|note| note.contains("kcore") && note.starts_with("kernel text "));
@@ -298,10 +308,8 @@ fn without_the_hold_other_bytes_are_read() {
         let programs = &shares["functions of programs"];
         let bad = programs.wrong + programs.gone;
         let percent = 100.0 * bad as f64 / programs.all as f64;
-        println!(
-            "round {round}: {percent:.1} % of {} reads were of other text ({}) or of none",
-            programs.all, programs.wrong
-        );
+        let (all, wrong) = (programs.all, programs.wrong);
+        say(&format!("round {round}: {percent:.1} % of {all} reads were of other text ({wrong}) or of none"));
         assert_eq!(
             shares.values().map(|share| share.proven).sum::<usize>(),
             shares["trampolines"].proven,
@@ -339,7 +347,7 @@ fn filters_that_nobody_announces_do_not_pile_up() {
     let kept = recorded(&format!("cbpf --count {filters} --first {FILTERS}"), Some(vec![Way::KcoreQc]));
     stop.store(true, Ordering::Relaxed);
     let (items, bytes, last) = watch.join().unwrap();
-    println!("{filters} filters: at most {items} texts of {bytes} bytes were held; {last:?}");
+    say(&format!("{filters} filters: at most {items} texts of {bytes} bytes were held; {last:?}"));
     assert_eq!((last.items, last.missed), (0, 0), "who has gone holds nothing");
     assert!(last.freed >= filters, "each of them was held");
     assert!(items < 32_768 && bytes < 64 << 20);
@@ -347,5 +355,5 @@ fn filters_that_nobody_announces_do_not_pile_up() {
     let private = reader.private().unwrap();
     let proven =
         private.texts.iter().filter(|text| text.kind == "cbpf" && text.images.iter().any(|image| image.proven));
-    println!("{} filters have proven copies", proven.count());
+    say(&format!("{} filters have proven copies", proven.count()));
 }
