@@ -168,7 +168,7 @@ mod tests {
     }
 
     impl Buffer {
-        fn read(&mut self, addr: u64, into: &mut [u8]) {
+        fn read(&mut self, addr: u64, into: &mut [u8]) -> io::Result<()> {
             self.reads += 1;
             match addr {
                 0x1000 => self.bytes.fill(0x11),
@@ -178,13 +178,14 @@ mod tests {
                 _ => (),
             }
             into.copy_from_slice(&self.bytes[..into.len()]);
+            Ok(())
         }
     }
 
     fn try_at(addr: u64, len: usize, known: [u64; 2]) -> (bool, Vec<u8>, usize) {
         let mut buffer = Buffer { bytes: [0x77; PAGE], reads: 0 };
         let mut into = vec![0; len];
-        let there = is_there(&mut |addr, into| Ok(buffer.read(addr, into)), known, addr, &mut into).unwrap();
+        let there = is_there(&mut |addr, into| buffer.read(addr, into), known, addr, &mut into).unwrap();
         (there, into, buffer.reads)
     }
 
