@@ -249,7 +249,7 @@ impl Live {
             return Ok(());
         }
         let mut records = Vec::new();
-        let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+        let kallsyms = session.texts.kernel_symbols();
         synth::kernel::append(&self.sideband, KernelText::find(&kallsyms), &mut records)?;
         let mut programs = Vec::new();
         if session.sideband.all_cpus {

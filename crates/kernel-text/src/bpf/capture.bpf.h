@@ -13,6 +13,7 @@
 #define AI_FUNCTIONS 320
 #define AI_NAME 128
 #define AI_SYMBOL 64
+#define AI_OWNER 24
 
 enum ai_what {
 	AI_PROGRAM = 1, /* a function of a program, or of a classic filter */
@@ -55,6 +56,13 @@ struct ai_read {
 	__u64 addr;
 	__u32 length;
 	__s32 error;
+};
+
+/* A symbol of the kernel, as the iterator over them writes it. */
+struct ai_symbol {
+	__u64 address; /* 0 where the kernel hides it */
+	char owner[AI_OWNER]; /* in brackets in /proc/kallsyms; empty for the kernel itself */
+	char name[AI_NAME];
 };
 
 struct ai_find {

@@ -11,6 +11,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "capture.bpf.h"
+#include "symbols.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 

@@ -108,6 +108,25 @@ struct module {
 	struct module_memory mem[7];
 };
 
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+/* One symbol of /proc/kallsyms, since Linux 6.0. */
+struct kallsym_iter {
+	unsigned long value;
+	char name[128];
+	char module_name[56];
+	int show_value;
+};
+
+struct bpf_iter__ksym {
+	struct bpf_iter_meta *meta;
+	struct kallsym_iter *ksym;
+};
+
 /* Before Linux 6.4. */
 struct module_layout___old {
 	void *base;

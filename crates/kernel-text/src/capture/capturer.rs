@@ -15,6 +15,7 @@ use super::freed::FreeTime;
 use super::kcore::{Extent, Heard, Kcore};
 use super::loads::Loads;
 use super::reader::Reader;
+use super::symbols::Symbols;
 use crate::Way;
 
 /// How long a pass waits for the thread, which only moves records and makes copies.
@@ -69,6 +70,7 @@ pub struct Capturer {
     memory: Memory,
     /// Texts are copied through /proc/kcore at their end.
     at_end: bool,
+    symbols: Option<Symbols>,
     ways: Vec<WayState>,
     stats: Stats,
     /// Whether the thread answered the last pass.
@@ -111,11 +113,12 @@ impl Capturer {
         // Neither modules nor classic filters have records: of those it tells, whoever copies them.
         let wanted = options.wants(Way::FreeTime);
         let free = wanted.then(|| of_reader().and_then(FreeTime::start));
-        let free = match free {
+        let mut free = match free {
             Some(free) => kept(Way::FreeTime, free, &mut ways),
             None if at_end => of_reader().and_then(FreeTime::start).ok(),
             None => None,
         };
+        let symbols = free.as_mut().and_then(|free| free.symbols.take());
         if wanted {
             for (part, error) in free.iter().flat_map(|free| &free.missing) {
                 ways.push(WayState { way: Way::FreeTime, part, missing: Some(error.clone()) });
@@ -161,7 +164,7 @@ impl Capturer {
         let thread = Some(thread.map_err(|e| failed(&e))?);
         let memory = Memory { reader, kcore: kcore.map(Mutex::new) };
         let stats = Stats::default();
-        Ok(Capturer { requests, bell, memory, at_end, ways, stats, answered: true, announced, thread })
+        Ok(Capturer { requests, bell, memory, at_end, symbols, ways, stats, answered: true, announced, thread })
     }
 
     /// What works here, and why the rest does not.
@@ -260,6 +263,13 @@ impl Capturer {
     /// Those of [`Reader::read`].
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<Way, ReadError> {
         self.memory.read(addr, into)
+    }
+
+    /// Of the kernel's symbols those that bound its own text (`_text`, `_stext`, `_etext`) and those of text of BPF, ftrace
+    /// and kprobes that is no program's, as they are now: in the order and the form of `/proc/kallsyms`, and with addresses
+    /// of 0 where that has them. `None` where only `/proc/kallsyms` tells of them.
+    pub fn symbols(&self) -> Option<String> {
+        self.symbols.as_ref()?.read().ok().filter(|text| !text.is_empty())
     }
 
     fn ask(&self, request: Request) {

@@ -11,6 +11,7 @@ use super::captured::{Captured, Stats};
 use super::error::{CaptureError, CaptureErrorKind};
 use super::object;
 use super::reader::Reader;
+use super::symbols::{self, Symbols};
 
 /// The workers that free text.
 const PROGRAM_WORKER: &str = "bpf_prog_free_deferred";
@@ -23,6 +24,8 @@ pub(super) struct FreeTime {
     ring: RingBuffer<'static>,
     map: MapHandle,
     sink: Arc<Mutex<Sink>>,
+    /// Loaded with them: the kernel's type information is read once for both.
+    pub(super) symbols: Option<Symbols>,
     /// What of it is not there, and why.
     pub(super) missing: Vec<(&'static str, CaptureError)>,
 }
@@ -50,13 +53,10 @@ impl FreeTime {
             missing.push(("trampolines", error));
             0
         });
-        let mut open = object::open(WHAT, include_bytes!(concat!(env!("OUT_DIR"), "/freed.bpf.o")))?;
         let workers = [program.to_ne_bytes(), trampoline.to_ne_bytes()].concat();
-        let constants = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
-        let mut constants =
-            constants.ok_or_else(|| CaptureError::new(CaptureErrorKind::System, WHAT, "no constants"))?;
-        constants.set_initial_value(&workers).map_err(|e| CaptureError::libbpf(WHAT, &e))?;
-        let object = object::load(WHAT, open)?;
+        let load = |with_symbols| load(WHAT, &workers, with_symbols);
+        // Before Linux 6.0 the one program that the kernel knows nothing of fails them all.
+        let object = load(true).or_else(|_| load(false))?;
         let sink = Arc::<Mutex<Sink>>::default();
         let into = Arc::clone(&sink);
         let (ring, map) = object::ring(&object, "ai_ring", move |record| {
@@ -72,7 +72,8 @@ impl FreeTime {
             }
         }
         missing.dedup_by_key(|(what, _)| *what);
-        Ok(FreeTime { object, _links: links, ring, map, sink, missing })
+        let symbols = Symbols::of(&object);
+        Ok(FreeTime { object, _links: links, ring, map, sink, symbols, missing })
     }
 
     /// Readable while the ring holds something; a sleeper is woken only when it has filled to a part.
@@ -106,4 +107,16 @@ impl FreeTime {
         stats.unreadable = word(3);
         stats.cut = word(4);
     }
+}
+
+/// Loads the programs for workers at these two addresses.
+fn load(what: &'static str, workers: &[u8], with_symbols: bool) -> Result<Object, CaptureError> {
+    let mut open = object::open(what, include_bytes!(concat!(env!("OUT_DIR"), "/freed.bpf.o")))?;
+    let constants = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
+    let mut constants = constants.ok_or_else(|| CaptureError::new(CaptureErrorKind::System, what, "no constants"))?;
+    constants.set_initial_value(workers).map_err(|e| CaptureError::libbpf(what, &e))?;
+    for mut program in open.progs_mut().filter(|program| program.name() == symbols::PROGRAM) {
+        program.set_autoload(with_symbols);
+    }
+    object::load(what, open)
 }

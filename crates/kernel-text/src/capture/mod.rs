@@ -14,6 +14,7 @@ mod loads;
 mod object;
 pub mod probe;
 mod reader;
+mod symbols;
 mod wire;
 
 pub use captured::{Captured, CapturedProgram, Pass, Stats};

@@ -158,6 +158,13 @@ impl Texts {
         missing.map(line).collect()
     }
 
+    /// The text of `/proc/kallsyms`, or of it no less than what says where the kernel's own text is, and the lines of text
+    /// that came before the recording and is no program's.
+    pub(crate) fn kernel_symbols(&self) -> String {
+        let by_program = self.capturer.as_ref().and_then(Capturer::symbols);
+        by_program.unwrap_or_else(|| std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+    }
+
     /// Takes in the programs that were loaded before the recording, whose records have been made.
     pub(crate) fn loaded_before(&mut self, programs: &[Program], infos: &[BpfProgInfo], types: &[BpfBtf]) {
         if !self.is_on() {

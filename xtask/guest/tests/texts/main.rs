@@ -6,4 +6,5 @@ mod guests;
 mod killed;
 mod storm;
 mod support;
+mod symbols;
 mod ways;
