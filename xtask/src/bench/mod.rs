@@ -9,6 +9,7 @@ pub(crate) mod pairs;
 mod process;
 mod read;
 mod record_cost;
+mod record_start;
 mod swaps;
 mod text_soak;
 mod text_storm;
@@ -19,8 +20,8 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// record-cost, by, report, script, text-storm, text-lookup or swaps; all of them when none is named. text-soak runs when it is
-    /// named, and so does qc-cost, in guests
+    /// record-start, record-cost, by, report, script, text-storm, text-lookup or swaps; all of them when none is named.
+    /// text-soak runs when it is named, and so does qc-cost, in guests
     names: Vec<String>,
     /// How many pairs of runs
     #[arg(long, default_value_t = 5)]
@@ -33,8 +34,18 @@ pub(crate) struct Options {
     swaps: usize,
 }
 
-const NAMES: [&str; 9] =
-    ["record-cost", "by", "report", "script", "text-storm", "text-lookup", "swaps", "text-soak", "qc-cost"];
+const NAMES: [&str; 10] = [
+    "record-start",
+    "record-cost",
+    "by",
+    "report",
+    "script",
+    "text-storm",
+    "text-lookup",
+    "swaps",
+    "text-soak",
+    "qc-cost",
+];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(unknown) = options.names.iter().find(|name| !NAMES.contains(&name.as_str())) {
@@ -57,6 +68,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let tools = Tools::find()?;
     tools.describe()?;
+    if wanted("record-start") {
+        record_start::run(&tools, options.pairs)?;
+    }
     if wanted("record-cost") {
         record_cost::run(&tools, options.pairs)?;
     }

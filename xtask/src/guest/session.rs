@@ -24,6 +24,9 @@ const MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
 /// than busybox has, and its shell runs commands in its own process where others fork or exec.
 const OWN: [&str; 3] = ["sh", "setpriv", "xz"];
 
+/// How many of its tests a guest's summary names.
+const SLOWEST: usize = 12;
+
 /// How a guest went.
 pub(crate) struct Outcome {
     pub(crate) kernel: String,
@@ -31,6 +34,8 @@ pub(crate) struct Outcome {
     wall: Duration,
     runs: Vec<Ran>,
     skipped: usize,
+    /// What each test took.
+    tests: Vec<(String, Duration)>,
     pub(crate) warnings: usize,
     pub(crate) faults: Vec<Fault>,
     pub(crate) log: PathBuf,
@@ -61,13 +66,14 @@ pub(crate) fn carry_out(site: &Site, kernel: &Kernel, runs: Vec<Run>, options: &
     let faults = verdict::judge(&log.runs, &end, options.limit(), log.finished.is_some());
     clean(&machine, options);
     let skipped = skipped(&out);
-    let (runs, boot) = (log.runs, log.boot);
+    let (runs, boot, tests) = (log.runs, log.boot, log.tests);
     Ok(Outcome {
         kernel: kernel.name.clone(),
         boot,
         wall,
         runs,
         skipped,
+        tests,
         warnings: end.warnings,
         faults,
         log: machine.log,
@@ -191,6 +197,10 @@ struct Live {
     logs: PathBuf,
     current: Option<(usize, Instant, Option<File>)>,
     line: Vec<u8>,
+    /// When the last test of this executable ended, or the executable was started.
+    since: Instant,
+    /// What each test took, its executable in front.
+    tests: Vec<(String, Duration)>,
     boot: Option<Duration>,
     finished: Option<u64>,
 }
@@ -207,7 +217,18 @@ impl Live {
         };
         let runs = runs.iter().map(ran).collect();
         let series = kernel.split('.').take(2).collect::<Vec<_>>().join(".");
-        Live { series, runs, logs: out.join("logs"), current: None, line: Vec::new(), boot: None, finished: None }
+        let (logs, since) = (out.join("logs"), Instant::now());
+        Live {
+            series,
+            runs,
+            logs,
+            current: None,
+            line: Vec::new(),
+            since,
+            tests: Vec::new(),
+            boot: None,
+            finished: None,
+        }
     }
 
     fn say(&self, line: &str) {
@@ -241,7 +262,8 @@ impl Live {
         let name = run.name.clone();
         self.say(&format!("-- {name}"));
         let file = fs::create_dir_all(&self.logs).and_then(|()| File::create(self.logs.join(format!("{name}.log"))));
-        self.current = Some((index, Instant::now(), file.ok()));
+        self.since = Instant::now();
+        self.current = Some((index, self.since, file.ok()));
         self.line.clear();
     }
 
@@ -260,8 +282,11 @@ impl Live {
     fn end_line(&mut self) {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
         self.say(&line);
-        if let Some((index, ..)) = &self.current {
-            self.runs[*index].counts.add_line(&line);
+        let Some(run) = self.current.as_ref().and_then(|(index, ..)| self.runs.get_mut(*index)) else { return };
+        run.counts.add_line(&line);
+        if let Some(test) = verdict::ended_test(&line) {
+            let took = std::mem::replace(&mut self.since, Instant::now()).elapsed();
+            self.tests.push((format!("{}::{test}", run.name), took));
         }
     }
 }
@@ -300,6 +325,12 @@ impl Outcome {
         );
         for run in &self.runs {
             text += &format!("\n    {:24} {:>6.1} s", run.name, run.wall.as_secs_f64());
+        }
+        let mut slowest: Vec<_> = self.tests.iter().collect();
+        slowest.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+        text += "\n    the slowest tests:";
+        for (test, took) in slowest.into_iter().take(SLOWEST) {
+            text += &format!("\n    {:>8.1} s  {test}", took.as_secs_f64());
         }
         if self.warnings > 0 {
             text += &format!("\n    note: {} kernel warnings: {}", self.warnings, self.log.display());

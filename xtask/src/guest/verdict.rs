@@ -51,6 +51,12 @@ impl Counts {
     }
 }
 
+/// The test whose end a line of output tells, if it does. What a test printed past the harness may stand before its verdict.
+pub(crate) fn ended_test(line: &str) -> Option<&str> {
+    let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    (verdict.ends_with("ok") || verdict.ends_with("FAILED") || verdict.starts_with("ignored")).then_some(name)
+}
+
 /// Something that went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -163,6 +169,21 @@ mod tests {
 
     fn said(run: Ran, end: &End, finished: bool) -> Vec<String> {
         judge(&[run], end, LIMIT, finished).iter().map(Fault::to_string).collect()
+    }
+
+    #[test]
+    fn tests_end_with_a_verdict() {
+        let known = [
+            ("test by::sums ... ok", Some("by::sums")),
+            ("test by::sums ... FAILED", Some("by::sums")),
+            ("test killed::a_recorder ... ignored, a process for another test", Some("killed::a_recorder")),
+            ("test by::sums ... ", None),
+            ("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s", None),
+            ("ok", None),
+        ];
+        for (line, test) in known {
+            assert_eq!(ended_test(line), test, "{line}");
+        }
     }
 
     #[test]
