@@ -67,6 +67,10 @@ mod skeleton {
         reason = "generated code"
     )]
 
+    pub(crate) mod common {
+        include!(concat!(env!("OUT_DIR"), "/common.skel.rs"));
+    }
+
     pub(crate) mod stub {
         include!(concat!(env!("OUT_DIR"), "/stub.skel.rs"));
     }

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{OpenObject, OpenProgramMut, ProgramMut};
+use libbpf_rs::{OpenObject, OpenProgramMut};
 
 use crate::mapping::Mapping;
 use crate::program::{Program, Shared, SharedMaps};
 use crate::skeleton::builtins::types::{ai_control, ai_counters, ai_cpu};
 use crate::skeleton::builtins::{BuiltinsMaps, BuiltinsSkelBuilder, OpenBuiltinsMaps, OpenBuiltinsProgs};
+use crate::skeleton::common::CommonSkelBuilder;
 use crate::skeleton::stub::StubSkelBuilder;
 use crate::slots::Slots;
 use crate::table::{Sizes, Tables, map_tables};
@@ -100,44 +101,24 @@ pub(crate) fn check_unwinding(events: &[EventConfig]) -> Result<()> {
 /// Loads everything for one mechanism.
 pub(crate) fn load(options: &Options, dimensions: &Dimensions, mechanism: Mechanism) -> Result<Loaded> {
     check_rules(options, mechanism)?;
-    let mut object = MaybeUninit::uninit();
-    let (skeleton, log) = libbpf_log::capture(|| {
-        let mut open = BuiltinsSkelBuilder::default().open(&mut object)?;
-        size_maps(&mut open.maps, options, dimensions)?;
-        choose_programs(&mut open.progs, options, mechanism);
-        open.load()
-    });
-    let skeleton = skeleton.map_err(|e| Error::libbpf("loading the handlers", &e, log))?;
-    let maps = &skeleton.maps;
-    let stubs = options
-        .events
-        .iter()
-        .enumerate()
-        .map(|(index, event)| load_stub(index as u32, event, maps, dimensions, mechanism))
-        .collect::<Result<Vec<_>>>()?;
-    let (emit, count) = match mechanism {
-        Mechanism::Kfuncs => (&skeleton.progs.ai_emit_kern, &skeleton.progs.ai_count_kern),
-        Mechanism::Plain => (&skeleton.progs.ai_emit_plain, &skeleton.progs.ai_count_plain),
-    };
-    let builtin = |(builtin, program): (Builtin, &ProgramMut<'_>)| {
-        let fd = Arc::new(own(program.as_fd())?);
-        Ok(Program { id: builtin.into(), name: builtin.name().to_owned(), fd })
-    };
-    let builtins = [(Builtin::Emit, emit), (Builtin::Count, count)].into_iter();
-    let builtins = builtins.filter(|(builtin, _)| options.wants(*builtin)).map(builtin).collect::<Result<Vec<_>>>()?;
+    let maps = common(dimensions)?;
+    let events = options.events.iter().enumerate();
+    let stubs = events.map(|(index, event)| load_stub(index as u32, event, &maps, dimensions, mechanism));
+    let stubs = stubs.collect::<Result<Vec<_>>>()?;
+    let (builtins, tables) = builtins(options, dimensions, mechanism, &maps)?;
     let (nr_cpus, events) = (dimensions.nr_cpus as usize, dimensions.events as usize);
     Ok(Loaded {
         slots: Slots::new(
-            own(maps.ai_slots.as_fd())?,
-            Mapping::new("ai_control", maps.ai_control.as_fd(), size_of::<ai_control>(), 1)?,
+            own(maps.slots.as_fd())?,
+            Mapping::new("ai_control", maps.control.as_fd(), size_of::<ai_control>(), 1)?,
         ),
-        outputs: own(maps.ai_outputs.as_fd())?,
-        shared: Arc::new(shared(maps)?),
-        cpus: Mapping::new("ai_cpus", maps.ai_cpus.as_fd(), size_of::<ai_cpu>(), nr_cpus)?,
-        counters: Mapping::new("ai_counters", maps.ai_counters.as_fd(), size_of::<ai_counters>(), events * nr_cpus)?,
-        tables: options.wants(Builtin::Count).then(|| tables(maps, dimensions)).transpose()?,
+        outputs: own(maps.outputs.as_fd())?,
+        cpus: Mapping::new("ai_cpus", maps.cpus.as_fd(), size_of::<ai_cpu>(), nr_cpus)?,
+        counters: Mapping::new("ai_counters", maps.counters.as_fd(), size_of::<ai_counters>(), events * nr_cpus)?,
+        tables,
         builtins,
         stubs,
+        shared: Arc::new(maps),
     })
 }
 
@@ -154,50 +135,77 @@ pub(crate) fn load_late(builtin: Builtin, shared: &Shared) -> Result<Late> {
     let (dimensions, mechanism) = (shared.dimensions.as_ref(), shared.mechanism);
     let options = Options { builtin, also: Vec::new(), ..Options::clone(&shared.options) };
     check_rules(&options, mechanism)?;
+    let (programs, tables) = builtins(&options, dimensions, mechanism, &shared.maps)?;
+    let none = || Error::new(ErrorKind::Options, format!("loading {builtin}"), "it is no program");
+    Ok(Late { program: programs.into_iter().next().ok_or_else(none)?, tables })
+}
+
+/// The maps that everything is loaded over.
+fn common(dimensions: &Dimensions) -> Result<SharedMaps> {
+    let Dimensions { nr_cpus, events, .. } = *dimensions;
+    let mut object = MaybeUninit::uninit();
+    let (skeleton, log) = libbpf_log::capture(|| {
+        let mut open = CommonSkelBuilder::default().open(&mut object)?;
+        open.maps.ai_cpus.set_max_entries(nr_cpus)?;
+        open.maps.ai_counters.set_max_entries(events * nr_cpus)?;
+        open.maps.ai_outputs.set_max_entries(events * nr_cpus)?;
+        open.load()
+    });
+    let skeleton = skeleton.map_err(|e| Error::libbpf("loading the handlers", &e, log))?;
+    let maps = &skeleton.maps;
+    Ok(SharedMaps {
+        slots: own(maps.ai_slots.as_fd())?,
+        control: own(maps.ai_control.as_fd())?,
+        cpus: own(maps.ai_cpus.as_fd())?,
+        counters: own(maps.ai_counters.as_fd())?,
+        outputs: own(maps.ai_outputs.as_fd())?,
+    })
+}
+
+/// The built-in handlers that are wanted, with the tables of `count`. Without any, nothing is loaded: the object refers to
+/// the kernel's types, whatever is loaded of it.
+fn builtins(
+    options: &Options,
+    dimensions: &Dimensions,
+    mechanism: Mechanism,
+    shared: &SharedMaps,
+) -> Result<(Vec<Program>, Option<Tables>)> {
+    let wanted: Vec<Builtin> =
+        [Builtin::Emit, Builtin::Count].into_iter().filter(|builtin| options.wants(*builtin)).collect();
+    if wanted.is_empty() {
+        return Ok((Vec::new(), None));
+    }
     let mut object = MaybeUninit::uninit();
     let (skeleton, log) = libbpf_log::capture(|| {
         let mut open = BuiltinsSkelBuilder::default().open(&mut object)?;
-        size_maps(&mut open.maps, &options, dimensions)?;
-        for (name, fd) in &shared.maps.by_name {
-            let map = match *name {
-                "ai_slots" => &mut open.maps.ai_slots,
-                "ai_control" => &mut open.maps.ai_control,
-                "ai_cpus" => &mut open.maps.ai_cpus,
-                "ai_counters" => &mut open.maps.ai_counters,
-                _ => &mut open.maps.ai_outputs,
-            };
-            map.reuse_fd(fd.as_fd())?;
-        }
-        choose_programs(&mut open.progs, &options, mechanism);
+        size_maps(&mut open.maps, options, dimensions)?;
+        open.maps.ai_slots.reuse_fd(shared.slots.as_fd())?;
+        open.maps.ai_control.reuse_fd(shared.control.as_fd())?;
+        open.maps.ai_cpus.reuse_fd(shared.cpus.as_fd())?;
+        open.maps.ai_counters.reuse_fd(shared.counters.as_fd())?;
+        open.maps.ai_outputs.reuse_fd(shared.outputs.as_fd())?;
+        choose_programs(&mut open.progs, options, mechanism);
         open.load()
     });
-    let skeleton = skeleton.map_err(|e| Error::libbpf(format!("loading {builtin}"), &e, log))?;
+    let skeleton = skeleton.map_err(|e| Error::libbpf("loading the handlers", &e, log))?;
     let (maps, progs) = (&skeleton.maps, &skeleton.progs);
-    let program = match (builtin, mechanism) {
-        (Builtin::Count, Mechanism::Kfuncs) => &progs.ai_count_kern,
-        (Builtin::Count, Mechanism::Plain) => &progs.ai_count_plain,
-        (_, Mechanism::Kfuncs) => &progs.ai_emit_kern,
-        (_, Mechanism::Plain) => &progs.ai_emit_plain,
+    let program = |builtin: Builtin| {
+        let program = match (builtin, mechanism) {
+            (Builtin::Count, Mechanism::Kfuncs) => &progs.ai_count_kern,
+            (Builtin::Count, Mechanism::Plain) => &progs.ai_count_plain,
+            (_, Mechanism::Kfuncs) => &progs.ai_emit_kern,
+            (_, Mechanism::Plain) => &progs.ai_emit_plain,
+        };
+        Ok(Program { id: builtin.into(), name: builtin.name().to_owned(), fd: Arc::new(own(program.as_fd())?) })
     };
-    let fd = Arc::new(own(program.as_fd())?);
+    let programs = wanted.into_iter().map(program).collect::<Result<Vec<_>>>()?;
     let tables = options.wants(Builtin::Count).then(|| tables(maps, dimensions)).transpose()?;
-    Ok(Late { program: Program { id: builtin.into(), name: builtin.name().to_owned(), fd }, tables })
+    Ok((programs, tables))
 }
 
 fn tables(maps: &BuiltinsMaps<'_>, dimensions: &Dimensions) -> Result<Tables> {
     let fds = [maps.ai_tables.as_fd(), maps.ai_index.as_fd(), maps.ai_entries.as_fd(), maps.ai_arena.as_fd()];
     map_tables(fds, dimensions.sizes, dimensions.tables() as usize)
-}
-
-fn shared(maps: &BuiltinsMaps<'_>) -> Result<SharedMaps> {
-    let by_name = [
-        ("ai_slots", maps.ai_slots.as_fd()),
-        ("ai_control", maps.ai_control.as_fd()),
-        ("ai_cpus", maps.ai_cpus.as_fd()),
-        ("ai_counters", maps.ai_counters.as_fd()),
-        ("ai_outputs", maps.ai_outputs.as_fd()),
-    ];
-    Ok(SharedMaps { by_name: by_name.into_iter().map(|(name, fd)| Ok((name, own(fd)?))).collect::<Result<_>>()? })
 }
 
 pub(crate) fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
@@ -206,10 +214,7 @@ pub(crate) fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 
 /// Sets sizes and constants. What is not wanted keeps maps of one small value.
 fn size_maps(maps: &mut OpenBuiltinsMaps<'_>, options: &Options, dimensions: &Dimensions) -> libbpf_rs::Result<()> {
-    let Dimensions { nr_cpus, events, chain_max, sizes, .. } = *dimensions;
-    maps.ai_cpus.set_max_entries(nr_cpus)?;
-    maps.ai_counters.set_max_entries(events * nr_cpus)?;
-    maps.ai_outputs.set_max_entries(events * nr_cpus)?;
+    let Dimensions { nr_cpus, chain_max, sizes, .. } = *dimensions;
     if options.wants(Builtin::Emit) {
         maps.ai_scratch.set_max_entries(nr_cpus)?;
     }
@@ -255,17 +260,17 @@ fn choose_programs(progs: &mut OpenBuiltinsProgs<'_>, options: &Options, mechani
 fn load_stub(
     index: u32,
     event: &EventConfig,
-    shared: &BuiltinsMaps<'_>,
+    shared: &SharedMaps,
     dimensions: &Dimensions,
     mechanism: Mechanism,
 ) -> Result<OwnedFd> {
     let mut object: MaybeUninit<OpenObject> = MaybeUninit::uninit();
     let (skeleton, log) = libbpf_log::capture(|| {
         let mut open = StubSkelBuilder::default().open(&mut object)?;
-        open.maps.ai_slots.reuse_fd(shared.ai_slots.as_fd())?;
-        open.maps.ai_control.reuse_fd(shared.ai_control.as_fd())?;
-        open.maps.ai_cpus.reuse_fd(shared.ai_cpus.as_fd())?;
-        open.maps.ai_counters.reuse_fd(shared.ai_counters.as_fd())?;
+        open.maps.ai_slots.reuse_fd(shared.slots.as_fd())?;
+        open.maps.ai_control.reuse_fd(shared.control.as_fd())?;
+        open.maps.ai_cpus.reuse_fd(shared.cpus.as_fd())?;
+        open.maps.ai_counters.reuse_fd(shared.counters.as_fd())?;
         let constants = open.maps.rodata_data.as_mut().ok_or_else(no_constants)?;
         constants.ai_nr_cpus = dimensions.nr_cpus;
         constants.ai_event = index;

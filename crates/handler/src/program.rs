@@ -75,7 +75,7 @@ impl Shared {
     /// The map that a program knows under this name; `None` when it is the program's own.
     pub fn map(&self, name: &str) -> Option<BorrowedFd<'_>> {
         let labels = self.labels.as_ref().filter(|_| name == "ai_labels").map(|labels| labels.map.as_fd());
-        labels.or_else(|| self.maps.by_name.iter().find(|(known, _)| *known == name).map(|(_, fd)| fd.as_fd()))
+        labels.or_else(|| self.maps.by_name(name))
     }
 }
 
@@ -94,5 +94,24 @@ pub struct LoadedBuiltin(pub(crate) Late);
 /// Descriptors of the maps that all programs share, by name.
 #[derive(Debug)]
 pub(crate) struct SharedMaps {
-    pub(crate) by_name: Vec<(&'static str, OwnedFd)>,
+    pub(crate) slots: OwnedFd,
+    pub(crate) control: OwnedFd,
+    pub(crate) cpus: OwnedFd,
+    pub(crate) counters: OwnedFd,
+    pub(crate) outputs: OwnedFd,
+}
+
+impl SharedMaps {
+    /// The map that a program knows under this name.
+    pub(crate) fn by_name(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        let map = match name {
+            "ai_slots" => &self.slots,
+            "ai_control" => &self.control,
+            "ai_cpus" => &self.cpus,
+            "ai_counters" => &self.counters,
+            "ai_outputs" => &self.outputs,
+            _ => return None,
+        };
+        Some(map.as_fd())
+    }
 }

@@ -6,6 +6,7 @@
 #include "internal.bpf.h"
 #include "sample.bpf.h"
 #include "count.bpf.h"
+#include "outputs.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -29,14 +30,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct ai_emit);
 } ai_scratch SEC(".maps");
-
-/* The handler rings, at event * CPUs + cpu. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-	__uint(max_entries, 1); /* events * CPUs: set by the loader */
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(__u32));
-} ai_outputs SEC(".maps");
 
 static __always_inline int ai_emit_sample(struct bpf_perf_event_data *ctx, bool kernel_context)
 {
