@@ -35,15 +35,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let tree = source(&folder, &series)?;
     println!("{} patches apply to {PACKAGE} {version}", series.len());
     if options.check {
-        let objects = objects(&series);
-        compile(&tree, &folder.join("without"), false, &objects)?;
+        let objects = objects(&series, touched);
         compile(&tree, &folder.join("build"), true, &objects)?;
-        println!("compiled with and without CONFIG_PROC_KCORE_QC: {}", objects.join(" "));
+        println!("compiled with CONFIG_PROC_KCORE_QC: {}", objects.join(" "));
+        let objects = self::objects(&series, changed);
+        compile(&tree, &folder.join("without"), false, &objects)?;
+        println!("compiled without it: {}", objects.join(" "));
     }
     if options.build {
         need(&PAHOLE)?;
         let build = folder.join("build");
-        compile(&tree, &build, true, &["bzImage".into(), "modules_prepare".into()])?;
+        compile(&tree, &build, true, &["bzImage".into(), "modules".into()])?;
         let image = folder.join("vmlinuz-6.12-kcore-qc");
         fs::copy(build.join("arch/x86/boot/bzImage"), &image).context("the kernel that make built")?;
         println!("built; now: cargo xtask guest --kernel {} guest-qc", image.display());
@@ -71,13 +73,18 @@ fn series() -> Result<Vec<Patch>> {
 }
 
 /// The files that a patch changes or makes, from its lines `+++ b/PATH`.
-fn touched(patch: &str) -> impl Iterator<Item = &str> {
-    patch.lines().filter_map(|line| line.strip_prefix("+++ b/"))
+fn touched(patch: &str) -> Vec<&str> {
+    patch.lines().filter_map(|line| line.strip_prefix("+++ b/")).collect()
 }
 
-/// What make is asked for: the objects of the sources that the series touches, each once.
-fn objects(series: &[Patch]) -> Vec<String> {
-    let all: BTreeSet<&str> = series.iter().flat_map(|patch| touched(&patch.text)).collect();
+/// The files that a patch changes: those that were there before, from its lines `--- a/PATH`.
+fn changed(patch: &str) -> Vec<&str> {
+    patch.lines().filter_map(|line| line.strip_prefix("--- a/")).collect()
+}
+
+/// What make is asked for: the objects of the sources that the series touches or changes, each once.
+fn objects(series: &[Patch], of: impl Fn(&str) -> Vec<&str>) -> Vec<String> {
+    let all: BTreeSet<&str> = series.iter().flat_map(|patch| of(&patch.text)).collect();
     let source = |path: &&str| !path.starts_with("tools/") && path.ends_with(".c");
     all.into_iter().filter(source).map(|path| format!("{}.o", path.trim_end_matches(".c"))).collect()
 }
@@ -187,12 +194,14 @@ mod tests {
             assert!(patch.text.contains(&number), "{}: {number}", patch.path.display());
             assert!(patch.text.contains("\nSigned-off-by: afterimage developers "), "{}", patch.path.display());
         }
-        let objects = objects(&series);
+        let objects = objects(&series, touched);
         assert!(
             objects.contains(&"fs/proc/kcore.o".into()) && objects.contains(&"mm/text_hold.o".into()),
             "{objects:?}"
         );
         assert!(!objects.iter().any(|object| object.starts_with("tools/")));
+        let before = super::objects(&series, changed);
+        assert!(before.len() < objects.len() && !before.contains(&"mm/text_hold.o".into()), "{before:?}");
     }
 
     #[test]
