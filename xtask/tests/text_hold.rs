@@ -34,7 +34,16 @@ fn the_queue_of_the_series_frees_what_it_may() {
     fs::write(folder.path().join("text_hold.c"), source).unwrap();
     let program = folder.path().join("driver");
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter", "-fsanitize=address", "-DCONFIG_TEXT_HOLD"]);
+    cc.args([
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Wno-sign-compare",
+        "-Wno-unused-parameter",
+        "-fsanitize=address",
+        "-DCONFIG_TEXT_HOLD",
+    ]);
     cc.arg("-I").arg(folder.path()).arg("-o").arg(&program).arg(here.join("tests/text_hold_driver.c"));
     let output = cc.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
