@@ -115,6 +115,9 @@ pub(crate) struct ReportArgs {
     /// Show where and how the recording was made
     #[arg(long)]
     pub(crate) header: bool,
+    /// Show how many records of each type there are, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) stats: bool,
     /// Accepted for perf's sake: inlined functions are not shown
     #[arg(long)]
     pub(crate) no_inline: bool,

@@ -5,7 +5,7 @@ use std::io::Write;
 use afterimage_export::svg::Caption;
 use afterimage_export::{Error, folded, profile::ProfileStacks, profile::WeightOf, svg};
 use afterimage_perf_data::FileReader;
-use afterimage_profile::{AggregateOptions, Profile, Resolver, SortKey, aggregate};
+use afterimage_profile::{AggregateOptions, Profile, Resolver, SortKey, aggregate_from};
 use anyhow::Context;
 
 use crate::cli::{ExportArgs, Format, WeightBy};
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ExportArgs, say: &Say) -> anyhow::Result<Exit> {
     for name in &args.label {
         options.sort.extend(label_key(&format!("--label {name}"), name, &mut options.labels)?);
     }
-    let profile = aggregate(&reader, &options, &mut resolver);
+    let profile = aggregate_from(&reader, &mut input.source(&reader)?, &options, &mut resolver);
     let event = choose(&profile, args.event.as_deref(), say)?;
     // The file is made only now, so that a recording that cannot be read leaves none behind.
     let mut to = out::create(&args.output)?;

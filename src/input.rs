@@ -1,10 +1,12 @@
 //! The recording that a view reads: opening it, its journal, and what is said about its state.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
-use afterimage_perf_data::{ErrorKind, FileReader, compressed, journal};
+use afterimage_perf_data::{AnySource, ErrorKind, FileReader, PartsSource, RecordStream, journal, stream};
 use afterimage_profile::{ReplayStats, ResolveOptions};
 use afterimage_symbols::file::FileBytes;
 use anyhow::Context;
@@ -18,53 +20,91 @@ use crate::terminal::grouped;
 pub(crate) struct Input {
     name: String,
     bytes: Bytes,
-    /// What ended the records of a compressed recording early.
-    damage: Option<String>,
+    /// Of a stream: what follows its beginning, until somebody reads it.
+    rest: Cell<Option<File>>,
+    /// Of a folder with a file for each recording thread: these files.
+    parts: Vec<FileBytes>,
     journal: Option<Vec<u8>>,
     kallsyms: Option<Vec<u8>>,
 }
 
 enum Bytes {
     Mapped(FileBytes),
+    /// The beginning of a stream, or a whole recording that came through a pipe but is not in the form for one.
     Read(Vec<u8>),
 }
 
-/// Standard input, and what a compressed recording unpacks to, are held in memory; longer ones are cut.
+/// A recording in seekable form that comes through a pipe is held in memory; a longer one is cut.
 const MOST: u64 = 16 << 30;
 
 /// A journal holds a few kilobytes a pass.
 const LONGEST_JOURNAL: u64 = 1 << 30;
 
-/// Bytes that tell whether a stream is a recording.
-const HEAD: u64 = 4096;
+/// DIR_FORMAT of a folder in which each recording thread has a file of its own.
+const DIR_PARTS: u64 = 1;
 
 impl Input {
-    /// Opens what `-i` names.
+    /// Opens what `-i` names: a file, a folder that `perf record --threads` or `--kcore` made, a pipe.
     pub(crate) fn open(args: &InputArgs) -> anyhow::Result<Self> {
         let path = args.input.as_path();
-        let kallsyms = match &args.kallsyms {
-            Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
-            None => None,
-        };
-        let (name, bytes, journal) = if path == Path::new("-") {
-            let bytes = read_stream(io::stdin().lock()).context("standard input")?;
-            ("standard input".to_owned(), Bytes::Read(bytes), None)
+        let mut input = if path == Path::new("-") {
+            let stdin = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+            Self::of_stream("standard input".to_owned(), File::from(stdin)).context("standard input")?
         } else {
             let name = path.display().to_string();
-            let bytes = read(path).map_err(|error| not_opened(&name, error))?;
-            (name, bytes, read_journal(path))
+            Self::of_path(name.clone(), path).map_err(|error| not_opened(&name, error))?
         };
-        let mut input = Input { name, bytes, damage: None, journal, kallsyms };
-        input.unpack();
+        if let Some(path) = &args.kallsyms {
+            input.kallsyms = Some(std::fs::read(path).with_context(|| path.display().to_string())?);
+        }
         Ok(input)
     }
 
-    /// Puts the records of a compressed recording in place of it. A head that makes no sense is for the reader to name.
-    fn unpack(&mut self) {
-        if let Ok(Some(unpacked)) = compressed::unpack(self.bytes(), MOST) {
-            self.damage = unpacked.damage.map(|error| error.to_string());
-            self.bytes = Bytes::Read(unpacked.bytes);
+    fn new(name: String, bytes: Bytes) -> Self {
+        Input { name, bytes, rest: Cell::new(None), parts: Vec::new(), journal: None, kallsyms: None }
+    }
+
+    /// Reads the beginning of a stream.
+    fn of_stream(name: String, mut from: File) -> io::Result<Self> {
+        let head = stream::read_head(&mut from, MOST).map_err(io::Error::other)?;
+        let streams = FileReader::open_packed(&head).is_ok_and(|reader| reader.is_pipe());
+        let input = Self::new(name, Bytes::Read(head));
+        input.rest.set(streams.then_some(from));
+        Ok(input)
+    }
+
+    fn of_path(name: String, path: &Path) -> io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        if meta.is_dir() {
+            return Self::of_folder(name, path);
         }
+        if !meta.is_file() {
+            return Self::of_stream(name, File::open(path)?);
+        }
+        // A regular file is mapped.
+        let bytes = Bytes::Mapped(FileBytes::open(path)?);
+        Ok(Input { journal: read_journal(path), ..Self::new(name, bytes) })
+    }
+
+    /// A folder: the recording proper is the file `data` in it.
+    fn of_folder(name: String, folder: &Path) -> io::Result<Self> {
+        let data = folder.join("data");
+        if !data.is_file() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let mut input = Self::of_path(name, &data)?;
+        let in_parts = FileReader::open_packed(input.bytes()).is_ok_and(|reader| {
+            // One that was not finished does not say.
+            reader.features().dir_format == Some(DIR_PARTS) || !reader.finished()
+        });
+        if in_parts {
+            input.parts = parts_of(folder)?.iter().map(|path| FileBytes::open(path)).collect::<io::Result<_>>()?;
+        }
+        // What perf copied of the kernel that was recorded. Nobody may see addresses in it that are all 0.
+        let kallsyms = std::fs::read(folder.join("kcore_dir/kallsyms")).ok();
+        input.kallsyms =
+            kallsyms.filter(|text| text.split(|b| *b == b' ').next().is_some_and(|a| a != b"0000000000000000"));
+        Ok(input)
     }
 
     /// The recording's name, for messages.
@@ -74,7 +114,7 @@ impl Input {
 
     /// Reads the head of the recording, and the journal of one that was not finished.
     pub(crate) fn reader(&self) -> anyhow::Result<FileReader<'_>> {
-        let mut reader = FileReader::open(self.bytes()).map_err(|error| {
+        let mut reader = FileReader::open_packed(self.bytes()).map_err(|error| {
             let problem = Problem::failed(format!("{}: {error}", self.name));
             match error.kind() {
                 ErrorKind::NotPerfData => problem.hint("-i takes a file that afterimage record or perf record made"),
@@ -90,6 +130,31 @@ impl Input {
         Ok(reader)
     }
 
+    /// The records. Those of a stream can be had once.
+    pub(crate) fn source<'i>(&'i self, reader: &FileReader<'i>) -> anyhow::Result<AnySource<'i>> {
+        let packed = reader.is_compressed();
+        if reader.is_pipe() {
+            let rest = self.rest.take();
+            if rest.is_some() || packed {
+                let rest: Box<dyn Read> = rest.map_or(Box::new(io::empty()), |rest| Box::new(rest));
+                let stream = RecordStream::new(self.bytes(), rest, reader.table().clone(), packed);
+                return Ok(AnySource::Stream(Box::new(stream)));
+            }
+        }
+        if !self.parts.is_empty() {
+            if packed {
+                let what = format!("{}: compressed records in a file for each thread: not supported yet", self.name);
+                return Err(Problem::usage(what).into());
+            }
+            let parts: Vec<&[u8]> = self.parts.iter().map(|part| &**part).collect();
+            return Ok(AnySource::Parts(PartsSource::new(self.bytes(), reader.records(), &parts)));
+        }
+        Ok(match packed {
+            true => AnySource::Stream(Box::new(reader.unpacked())),
+            false => AnySource::File(reader.source()),
+        })
+    }
+
     /// Where names come from.
     pub(crate) fn resolve_options(&self) -> ResolveOptions {
         ResolveOptions { kallsyms: self.kallsyms.clone(), ..ResolveOptions::default() }
@@ -99,10 +164,6 @@ impl Input {
     pub(crate) fn end(&self, reader: &FileReader<'_>, stats: &ReplayStats, say: &Say) -> Exit {
         let name = &self.name;
         let mut exit = Exit::Done;
-        if let Some(damage) = &self.damage {
-            say.error(&anyhow::anyhow!("{name}: {damage}"));
-            exit = Exit::Partly;
-        }
         let problems = reader.problems();
         if let Some(first) = problems.first() {
             let more = problems.len() - 1;
@@ -119,6 +180,24 @@ impl Input {
             say.warn(format!("{name}: {} damaged records left out, the first: {first}", grouped(stats.undecodable)));
             exit = Exit::Partly;
         }
+        if let Some(first) = &stats.first_damage {
+            let (places, bytes) = (grouped(stats.damaged), grouped(stats.skipped_bytes));
+            let places =
+                if stats.damaged == 1 { "one place".to_owned() } else { format!("{places} places, the first") };
+            say.warn(format!("{name}: damaged at {places}: {first}; {bytes} bytes left out"));
+            exit = Exit::Partly;
+        }
+        let private = stats.kinds.private();
+        if private > 0 {
+            say.warn(format!(
+                "{name}: {} records of types that only their writer knows were left out",
+                grouped(private)
+            ));
+        }
+        if stats.unknown_type > 0 {
+            let count = grouped(stats.unknown_type);
+            say.warn(format!("{name}: {count} records of types newer than this program were left out"));
+        }
         if stats.unknown_event > 0 {
             let count = grouped(stats.unknown_event);
             say.warn(format!("{name}: {count} samples left out: they belong to no event of the recording"));
@@ -129,7 +208,12 @@ impl Input {
             say.hint(format!("what stands before that place was read: {} records", grouped(stats.records)));
             return Exit::Partly;
         }
-        if !stats.finished {
+        if stats.late > 0 {
+            say.warn(format!("{name}: {} records came too late for their order", grouped(stats.late)));
+        }
+        if stats.cut_bytes > 0 {
+            say.warn(format!("{name}: it ends amid a record, and was read up to that one"));
+        } else if !stats.finished {
             let tally = reader.private().and_then(|private| private.tally.as_ref());
             let tally = tally
                 .map_or("no tally was found beside it".into(), |t| format!("to the last pass: {}", t.total().human()));
@@ -146,23 +230,18 @@ impl Input {
     }
 }
 
-/// A regular file is mapped; what cannot be mapped, such as a pipe by name, is read.
-fn read(path: &Path) -> io::Result<Bytes> {
-    if std::fs::metadata(path)?.is_file() {
-        return FileBytes::open(path).map(Bytes::Mapped);
+/// The files `data.0`, `data.1` and so on of a folder, in order.
+fn parts_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut parts: Vec<(u32, PathBuf)> = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix("data.")?.parse().ok());
+        if let Some(number) = number.filter(|_| path.is_file()) {
+            parts.push((number, path));
+        }
     }
-    read_stream(File::open(path)?).map(Bytes::Read)
-}
-
-/// Reads a stream to its end, but no further than its first bytes when they are no recording's: it may never end.
-fn read_stream(mut from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.by_ref().take(HEAD).read_to_end(&mut bytes)?;
-    let not_ours = FileReader::open(&bytes).is_err_and(|error| error.kind() == ErrorKind::NotPerfData);
-    if !not_ours {
-        from.take(MOST).read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
+    parts.sort();
+    Ok(parts.into_iter().map(|(_, path)| path).collect())
 }
 
 /// The journal beside a recording, where it is a file that can be one.

@@ -12,7 +12,7 @@ pub(crate) use args::AnnotateArgs;
 
 use std::io::Write;
 
-use afterimage_profile::{EventProfile, ReplayOptions, Resolver, Thing, Things, Weight, annotate};
+use afterimage_profile::{EventProfile, ReplayOptions, Resolver, Thing, Things, Weight, annotate_from};
 
 use crate::disasm;
 use crate::exit::{Exit, Problem};
@@ -134,7 +134,8 @@ pub(crate) fn run(args: &AnnotateArgs, say: &Say) -> anyhow::Result<Exit> {
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
     let mut resolver = Resolver::new(&reader, input.resolve_options());
-    let mut found = annotate(&reader, &ReplayOptions::default(), &mut resolver);
+    let mut source = input.source(&reader)?;
+    let mut found = annotate_from(&reader, &mut source, &ReplayOptions::default(), &mut resolver);
     if let Some(wanted) = &plan.wanted {
         found.add_texts(&mut resolver, |text| wanted.may_be(text));
     }

@@ -123,7 +123,6 @@ const REPORT: &[Later] = &[
     long("show-ref-call-graph"),
     long("skip-empty"),
     long("socket-filter"),
-    long("stats"),
     long("stitch-lbr"),
     long("switch-on"),
     long("switch-off"),

@@ -3,12 +3,13 @@
 mod branch;
 mod graph;
 mod json;
+mod stats;
 mod stdio;
 
 use std::io::Write as _;
 
 use afterimage_perf_data::{FileReader, LabelPayload, SampleType};
-use afterimage_profile::{AggregateOptions, Order, Resolver, Row, SortKey, aggregate};
+use afterimage_profile::{AggregateOptions, Order, ReplayOptions, Resolver, Row, SortKey, aggregate_from, replay_from};
 
 use crate::cli::ReportArgs;
 use crate::events;
@@ -129,6 +130,9 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     let plan = Plan::of(args, say)?;
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
+    if args.stats {
+        return count(&input, &reader, say);
+    }
     let mut resolver = Resolver::new(&reader, input.resolve_options());
     let options = AggregateOptions {
         sort: plan.sort.clone(),
@@ -137,7 +141,7 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
         children: plan.children,
         ..AggregateOptions::default()
     };
-    let profile = aggregate(&reader, &options, &mut resolver);
+    let profile = aggregate_from(&reader, &mut input.source(&reader)?, &options, &mut resolver);
     let chosen = match &plan.event {
         Some(name) => events::called(&profile, name)?,
         None => (0..profile.events.len()).collect(),
@@ -167,6 +171,16 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     // The process ends now: giving millions of small pieces back one by one would only cost time.
     std::mem::forget((profile, resolver));
     Ok(exit)
+}
+
+/// Shows how many records of each type a recording has.
+fn count(input: &Input, reader: &FileReader<'_>, say: &Say) -> anyhow::Result<Exit> {
+    let mut source = input.source(reader)?;
+    let stats = replay_from(reader, &mut source, &ReplayOptions::default(), &mut stats::Counted).stats;
+    let mut to = out::stdout()?;
+    stats::write(&mut to, reader, &stats)?;
+    out::flush(&mut to)?;
+    Ok(input.end(reader, &stats, say))
 }
 
 /// The expressions that samples had to fulfil to be in the recording, in the order in which they came, each once; `None` for

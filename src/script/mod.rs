@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Write};
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::{Endian, FileReader, SampleType};
-use afterimage_profile::{ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay};
+use afterimage_profile::{ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay_from};
 use anyhow::Context;
 
 use crate::cli::ScriptArgs;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
     let resolver = Resolver::new(&reader, input.resolve_options());
     let printer = Printer::new(events, &reader, formats(&reader), resolver, args.ns);
     let mut lines = Lines { printer, buffer: Vec::new(), to, failed: None };
-    let replayed = replay(&reader, &ReplayOptions::default(), &mut lines);
+    let replayed = replay_from(&reader, &mut input.source(&reader)?, &ReplayOptions::default(), &mut lines);
     lines.write_out();
     if let Some(error) = lines.failed.take() {
         return Err(error).context("standard output");
@@ -102,12 +102,12 @@ impl Lines<'_> {
     }
 }
 
-impl<'f> Sink<'f> for Lines<'_> {
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+impl Sink for Lines<'_> {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         self.said(state, sample, &[]);
     }
 
-    fn said(&mut self, state: &State, sample: &TimedSample<'f>, said: &[Said<'f>]) {
+    fn said(&mut self, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         if self.failed.is_some() {
             return;
         }

@@ -88,7 +88,7 @@ fn side(operand: &str, input: &InputArgs, say: &Say) -> anyhow::Result<Side> {
     };
     let opened = Input::open(&InputArgs { input: file, force: input.force, kallsyms: input.kallsyms.clone() })?;
     let reader = opened.reader()?;
-    let texts = Texts::of(&reader);
+    let texts = Texts::of(&reader, &mut opened.source(&reader)?);
     let index = the_one(&texts, name, say)?;
     let known = &texts.all[index];
     let code = known.code.as_ref().map_err(|reason| no_code(known, reason))?;

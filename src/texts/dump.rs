@@ -19,7 +19,7 @@ use crate::terminal::clean;
 pub(super) fn run(args: &DumpArgs, say: &Say) -> anyhow::Result<Exit> {
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
-    let mut texts = Texts::of(&reader);
+    let mut texts = Texts::of(&reader, &mut input.source(&reader)?);
     let index = the_one(&texts, &args.name, say)?;
     let code = texts.all[index].code.clone().map_err(|reason| no_code(&texts.all[index], &reason))?;
     if !code.proven {

@@ -1,8 +1,8 @@
 //! The texts of a recording with all that is known of each: lifetime, loader, samples, code or why there is none.
 
 use afterimage_kernel_text::{Text, Way};
-use afterimage_perf_data::{FileReader, Private, TextDesc};
-use afterimage_profile::{BpfPrograms, ReplayOptions, ReplayStats, Sink, State, TimedSample, replay};
+use afterimage_perf_data::{AnySource, FileReader, Private, TextDesc};
+use afterimage_profile::{BpfPrograms, ReplayOptions, ReplayStats, Sink, State, TimedSample, replay_from};
 
 use super::dwarf::Line;
 use super::line_of;
@@ -45,9 +45,9 @@ struct Counting {
     views: Vec<usize>,
 }
 
-impl<'f> Sink<'f> for Counting {
+impl Sink for Counting {
     #[inline]
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         let loc = state.locate(sample.process, sample.mode(), sample.ip);
         let Some((id, _)) = state.text_of(loc) else { return };
         if self.views.contains(&sample.event) {
@@ -64,11 +64,11 @@ impl<'f> Sink<'f> for Counting {
 
 impl<'f> Texts<'f> {
     /// Replays a recording and gathers its texts, in the order in which they came.
-    pub(crate) fn of(reader: &'f FileReader<'f>) -> Texts<'f> {
+    pub(crate) fn of(reader: &'f FileReader<'f>, source: &mut AnySource<'_>) -> Texts<'f> {
         let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
         let apart = handlers.iter().filter(|h| h.chain && h.output_event != Some(h.event));
         let mut counting = Counting { counts: Vec::new(), views: apart.filter_map(|h| h.output_event).collect() };
-        let replayed = replay(reader, &ReplayOptions::default(), &mut counting);
+        let replayed = replay_from(reader, source, &ReplayOptions::default(), &mut counting);
         let programs = BpfPrograms::new(reader.features());
         let kernel = replayed.state.kernel();
         let mut all: Vec<Known<'f>> = kernel

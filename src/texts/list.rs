@@ -55,7 +55,7 @@ pub(super) fn run(args: &ListArgs, say: &Say) -> anyhow::Result<Exit> {
     let filter = Filter::of(args)?;
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
-    let texts = Texts::of(&reader);
+    let texts = Texts::of(&reader, &mut input.source(&reader)?);
     let listed: Vec<&Known<'_>> = texts.all.iter().filter(|known| filter.takes(known)).collect();
     let mut to = out::stdout()?;
     if args.json {

@@ -93,8 +93,8 @@ fn two_programs_at_one_place() {
 #[derive(Default)]
 struct Named(Vec<(u64, String)>);
 
-impl<'f> Sink<'f> for Named {
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+impl Sink for Named {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         if let Place::Text(id) = state.locate(sample.process, sample.mode(), sample.ip).place {
             self.0.push((sample.ip, state.kernel().text(id).unwrap().name.to_string()));
         }

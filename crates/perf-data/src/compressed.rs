@@ -6,9 +6,14 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 use crate::bytes::{Cursor, Out};
 use crate::features::bit;
 use crate::header::{Bits, FileHeader, SIZE, SIZE_PIPE, Section};
-use crate::reader::Records;
 use crate::record::{RawRecord, RecordHeader, kind};
+use crate::records::Records;
+use crate::source::Source;
+use crate::stream::{Fed, Feed, RecordStream};
 use crate::{Endian, Error, ErrorKind, Result};
+
+/// The contents of one compressed record: perf compresses what a ring held, a piece of this size at most.
+const LARGEST_PIECE: usize = 32 << 20;
 
 /// A recording as it would be without compression, for [`crate::FileReader::open`].
 #[derive(Debug)]
@@ -97,17 +102,7 @@ impl Stream {
     fn all(&mut self, mut records: Records<'_>) -> Result<()> {
         while let Some(next) = records.next_whole() {
             let (raw, whole) = next?;
-            let at = raw.offset + RecordHeader::SIZE as u64;
-            match raw.header.kind {
-                kind::COMPRESSED => self.piece(raw.body(), at)?,
-                kind::COMPRESSED2 => {
-                    let mut c = Cursor::new(raw.body(), at, self.endian);
-                    let size = c.u64("COMPRESSED2 record")?;
-                    self.piece(c.take(size, "COMPRESSED2 record")?, at)?;
-                }
-                kind::HEADER_FEATURE if is_compressed_feature(&raw, self.endian) => {}
-                _ => self.out.extend_from_slice(whole),
-            }
+            self.one(&raw, whole)?;
             self.check_limit(raw.offset)?;
         }
         match self.partial.is_empty() {
@@ -116,16 +111,39 @@ impl Stream {
         }
     }
 
+    /// Takes a record, or what is in it. `whole` are its bytes with those that follow it.
+    fn one(&mut self, raw: &RawRecord<'_>, whole: &[u8]) -> Result<()> {
+        let at = raw.offset + RecordHeader::SIZE as u64;
+        match raw.header.kind {
+            kind::COMPRESSED => self.piece(raw.body(), at),
+            kind::COMPRESSED2 => {
+                let mut c = Cursor::new(raw.body(), at, self.endian);
+                let size = c.u64("COMPRESSED2 record")?;
+                self.piece(c.take(size, "COMPRESSED2 record")?, at)
+            }
+            kind::HEADER_FEATURE if is_compressed_feature(raw, self.endian) => Ok(()),
+            _ => {
+                self.out.extend_from_slice(whole);
+                Ok(())
+            }
+        }
+    }
+
     /// Decompresses one piece and takes the whole records.
     fn piece(&mut self, piece: &[u8], at: u64) -> Result<()> {
         let damaged = |_| Error::at(ErrorKind::Damaged, "COMPRESSED record", at);
         let mut input = InBuffer::around(piece);
         let mut room = [0; 16 << 10];
+        let mut unpacked = 0;
         loop {
             let mut output = OutBuffer::around(&mut room[..]);
             self.zstd.run(&mut input, &mut output).map_err(damaged)?;
             let got = output.pos();
             self.partial.extend_from_slice(&room[..got]);
+            unpacked += got;
+            if unpacked > LARGEST_PIECE {
+                return Err(Error::at(ErrorKind::TooLong, "contents of a COMPRESSED record", at));
+            }
             self.take_whole(at)?;
             self.check_limit(at)?;
             // A full buffer may mean that there is more to come without any input.
@@ -168,4 +186,73 @@ impl Stream {
 
 fn is_compressed_feature(raw: &RawRecord<'_>, endian: Endian) -> bool {
     raw.body().first_chunk::<8>().is_some_and(|b| endian.u64(*b) == u64::from(bit::COMPRESSED))
+}
+
+/// The records of a stream with what compressed ones hold in place of these.
+pub(crate) struct Unpacker<'r> {
+    outer: RecordStream<'r>,
+    /// `None` where there is no decompressor to be had.
+    stream: Option<Stream>,
+    /// Compressed bytes that could not be read.
+    skipped: u64,
+    /// Bytes of a last record without its end.
+    cut: u64,
+    ended: bool,
+}
+
+impl<'r> Unpacker<'r> {
+    pub(crate) fn new(outer: RecordStream<'r>) -> Self {
+        let stream = Stream::new(Vec::new(), u64::MAX, outer.endian()).ok();
+        Self { outer, stream, skipped: 0, cut: 0, ended: false }
+    }
+
+    /// The end. A record that began in the last piece is cut where the recorder was.
+    fn end(&mut self) -> Fed {
+        let partial = self.stream.as_mut().map(|stream| std::mem::take(&mut stream.partial)).unwrap_or_default();
+        self.cut += partial.len() as u64;
+        self.ended = true;
+        Fed::End
+    }
+}
+
+impl Feed for Unpacker<'_> {
+    fn feed(&mut self, to: &mut Vec<u8>) -> Fed {
+        if self.ended {
+            return Fed::End;
+        }
+        let Some(stream) = &mut self.stream else {
+            self.ended = true;
+            return Fed::Damage(Error::new(ErrorKind::Unsupported, "compressed recording"));
+        };
+        let (offset, taken) = match self.outer.next_record() {
+            None => return self.end(),
+            Some(Err(e)) => return Fed::Damage(e),
+            // The stream drops what follows a record by itself.
+            Some(Ok(raw)) => {
+                let taken = stream.one(&raw, raw.bytes);
+                if taken.is_err() {
+                    self.skipped += raw.bytes.len() as u64;
+                }
+                (raw.offset, taken)
+            }
+        };
+        self.outer.release(offset);
+        to.append(&mut stream.out);
+        match taken {
+            Ok(()) => Fed::More,
+            Err(e) => {
+                // The pieces are of one stream, so what follows cannot be read either, unless a new one begins.
+                stream.partial.clear();
+                let _ = stream.zstd.reinit();
+                Fed::Damage(e)
+            }
+        }
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped + self.outer.skipped()
+    }
+    fn cut(&self) -> u64 {
+        self.cut + self.outer.cut()
+    }
 }

@@ -5,10 +5,10 @@
 
 use crate::bytes::Cursor;
 use crate::features::decode_one;
-use crate::record::Record;
+use crate::record::{Record, kind};
 use crate::{
     AiHdr, Attr, AttrFlags, EmitPayload, Endian, Features, FileReader, LabelPayload, Layout, Private, RawRecord,
-    ReadFormat, Records, SampleType, ValuePayload, btf, compressed, decode, journal, private,
+    ReadFormat, RecordStream, Records, SampleType, Source, ValuePayload, btf, compressed, decode, journal, private,
 };
 
 /// Bytes at the start of the input of [`record_decode`] that make the layout; then come records.
@@ -101,6 +101,7 @@ pub fn container(data: &[u8]) {
         }
         return;
     }
+    streamed(data);
     // Small, so that the search spends its time on other things than memory.
     if let Ok(Some(unpacked)) = compressed::unpack(data, 1 << 20) {
         return file(&unpacked.bytes);
@@ -108,10 +109,31 @@ pub fn container(data: &[u8]) {
     file(data);
 }
 
+/// A file as it comes through a pipe, its compressed records unpacked.
+fn streamed(data: &[u8]) {
+    let Ok(reader) = FileReader::open_packed(data) else { return };
+    let packed = reader.is_compressed();
+    let mut stream = match reader.is_pipe() {
+        true => RecordStream::new(data, std::io::empty(), reader.table().clone(), packed),
+        false if packed => reader.unpacked(),
+        false => return,
+    };
+    while let Some(next) = stream.next_record() {
+        let Ok(raw) = next else { continue };
+        let (offset, size) = (raw.offset, raw.header.size);
+        if raw.header.kind == kind::SAMPLE {
+            assert!(stream.record_at(offset, size).is_some());
+        }
+        stream.release(offset);
+    }
+    assert!(stream.is_at_end());
+}
+
 fn file(data: &[u8]) {
     let Ok(file) = FileReader::open(data) else { return };
     for raw in file.records() {
-        let Ok(raw) = raw else { break };
+        // They go on behind damage.
+        let Ok(raw) = raw else { continue };
         std::hint::black_box(file.event_for(&raw));
         if let Ok(record) = file.decode(&raw) {
             look_at(&record);

@@ -8,7 +8,7 @@ use crate::{Endian, Error, ErrorKind, Result};
 pub(crate) const MAGIC: [u8; 8] = *b"PERFILE2";
 /// The same of a big-endian machine.
 const MAGIC_BIG: [u8; 8] = *b"2ELIFREP";
-/// The magic of the first format; told apart so that the error can say what it is.
+/// What files of the first tools (Linux 2.6.31 to 3.3) begin with, whatever the byte order; the rest is laid out alike.
 const MAGIC_V1: [u8; 8] = *b"PERFFILE";
 /// Bytes of the header of the seekable form.
 pub(crate) const SIZE: u64 = 104;
@@ -102,7 +102,7 @@ impl FileHeader {
         let endian = match file.first_chunk::<8>() {
             Some(&MAGIC) => Endian::Little,
             Some(&MAGIC_BIG) => Endian::Big,
-            Some(&MAGIC_V1) => return Err(Error::at(ErrorKind::Unsupported, "file of perf's first format", 0)),
+            Some(&MAGIC_V1) => Self::endian_by_size(file),
             _ => return Err(Error::new(ErrorKind::NotPerfData, "recording")),
         };
         let mut c = Cursor::new(file, 0, endian);
@@ -135,6 +135,13 @@ impl FileHeader {
             }
         }
         Ok(header)
+    }
+
+    /// The byte order of a file whose magic does not tell it: that in which the size of its header is one that there is.
+    fn endian_by_size(file: &[u8]) -> Endian {
+        let size = file.get(8..).and_then(|b| b.first_chunk::<8>()).copied().unwrap_or_default();
+        let is_big = [SIZE, SIZE_OLD, SIZE_PIPE].contains(&Endian::Big.u64(size));
+        if is_big { Endian::Big } else { Endian::Little }
     }
 
     /// Whether the file of this header was finished. In one that was not, the features are taken out, but for formats of

@@ -5,7 +5,7 @@
 //!
 //! - [`record`]: one record type per file, [`record::decode`] and [`record::Record::encode`].
 //! - [`attr`]: `struct perf_event_attr` and its bits.
-//! - [`reader`], [`writer`], [`pipe`], [`compressed`]: the containers. [`features`]: what stands around the records.
+//! - [`reader`], [`writer`], [`pipe`], [`stream`], [`compressed`]: the containers; [`Source`]: records as they come. [`features`]: what stands around the records.
 //! - [`btf`]: types of what handlers write, and values of these types.
 //! - [`private`], [`journal`], [`tally`], [`texts`], [`handler_record`]: what the recordings of this profiler hold beyond perf's;
 //!   `docs/format.md` is their description.
@@ -30,6 +30,11 @@ pub mod pipe;
 pub mod private;
 pub mod reader;
 pub mod record;
+mod records;
+mod resync;
+mod source;
+pub mod stream;
+mod table;
 pub mod tally;
 pub mod texts;
 mod unwritten;
@@ -45,8 +50,12 @@ pub use features::Features;
 pub use handler_record::{AiHdr, EmitPayload, LabelPayload, ValuePayload};
 pub use pipe::PipeWriter;
 pub use private::{GateDesc, HandlerDesc, HandlerTypes, Private, TrueCounts};
-pub use reader::{FileReader, Records};
+pub use reader::FileReader;
 pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
+pub use records::Records;
+pub use source::{AnySource, FileSource, PartsSource, Source};
+pub use stream::RecordStream;
+pub use table::EventTable;
 pub use tally::{EventTally, RecordingTally, Tally};
 pub use texts::{ImageId, ImageUse, TextDesc};
 pub use writer::FileWriter;

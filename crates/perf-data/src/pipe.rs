@@ -6,7 +6,6 @@ use crate::bytes::{Cursor, Out};
 use crate::features::{BuildIdEntry, bit, decode_one};
 use crate::header::{MAGIC, SIZE_PIPE};
 use crate::private::FEATURE_BIT;
-use crate::reader::Records;
 use crate::record::{MAX_RECORD, RawRecord, RecordHeader, framed, kind};
 use crate::writer::describe;
 use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Result};
@@ -130,20 +129,24 @@ fn update(event: &EventDesc, o: &mut Out<'_>) {
     o.pad(start, 8);
 }
 
-/// Gathers what a stream says about its events and itself. An error of the records ends it; whoever reads the records
-/// will be told.
-pub(crate) fn scan(
-    events: &mut Vec<EventDesc>,
-    features: &mut Features,
-    problems: &mut Vec<Error>,
-    records: Records<'_>,
-) -> Result<()> {
-    let endian = records.endian();
-    for raw in records.map_while(Result::ok) {
+/// What a stream tells about its events and itself.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) events: Vec<EventDesc>,
+    pub(crate) features: Features,
+    pub(crate) problems: Vec<Error>,
+    /// There are compressed records.
+    pub(crate) packed: bool,
+}
+
+impl Told {
+    /// Takes what a record tells, if it is one of those that do.
+    pub(crate) fn take(&mut self, raw: &RawRecord<'_>, endian: Endian) {
         let mut c = Cursor::new(raw.body(), raw.offset + RecordHeader::SIZE as u64, endian);
+        let features = &mut self.features;
         let done = match raw.header.kind {
-            kind::HEADER_ATTR => event(&raw, endian).map(|e| events.push(e)),
-            kind::EVENT_UPDATE => rename(events, &mut c),
+            kind::HEADER_ATTR => event(raw, endian).map(|e| self.events.push(e)),
+            kind::EVENT_UPDATE => rename(&mut self.events, &mut c),
             kind::HEADER_FEATURE => {
                 c.u64("HEADER_FEATURE record").and_then(|feature| decode_one(features, feature as u32, c))
             }
@@ -156,13 +159,13 @@ pub(crate) fn scan(
                 BuildIdEntry::decode(&mut whole).map(|entry| features.build_ids.push(entry))
             }
             kind::COMPRESSED | kind::COMPRESSED2 => {
-                return Err(Error::at(ErrorKind::Unsupported, "compressed recording", raw.offset));
+                self.packed = true;
+                Ok(())
             }
             _ => Ok(()),
         };
-        problems.extend(done.err());
+        self.problems.extend(done.err());
     }
-    Ok(())
 }
 
 /// A HEADER_ATTR record: the attr as long as it says, ids up to the end.

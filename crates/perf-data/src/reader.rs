@@ -1,62 +1,97 @@
 //! Reading of a perf.data file that is in memory (or mapped).
 //!
-//! What can be read is read: damage in a feature section costs that section, damage in the records ends them, and both
-//! are told with their place. Only a header or an attr that makes no sense is an error of [`FileReader::open`].
+//! What can be read is read: damage in a feature section costs that section, damage in the records those that it hit, and
+//! both are told with their place. Only a header or an attr that makes no sense is an error of [`FileReader::open`].
+
+use std::sync::Arc;
 
 use crate::bytes::Cursor;
 use crate::features::{DescribedEvent, decode_one};
 use crate::header::{FileHeader, SIZE_PIPE, Section};
-use crate::pipe;
-use crate::record::{RawRecord, Record, decode, kind};
-use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Layout, Private, Result, journal, unwritten};
+use crate::record::{RawRecord, Record, kind};
+use crate::records::{End, Records};
+use crate::source::FileSource;
+use crate::stream::RecordStream;
+use crate::table::EventTable;
+use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Layout, Private, Result, journal, pipe, unwritten};
 
 /// A recording.
 #[derive(Debug)]
 pub struct FileReader<'a> {
     file: &'a [u8],
     header: FileHeader,
-    events: Vec<EventDesc>,
-    layouts: Vec<Layout>,
-    ids: IdTable,
+    table: Arc<EventTable>,
     features: Features,
     problems: Vec<Error>,
     data: Section,
     finished: bool,
+    /// There are compressed records in the stream.
+    packed: bool,
 }
 
 impl<'a> FileReader<'a> {
     /// Opens a recording in seekable or in pipe form.
     ///
     /// # Errors
-    /// When the header or the attrs make no sense, and [`ErrorKind::Unsupported`] for a compressed recording, which
-    /// [`crate::compressed::unpack`] makes readable.
+    /// When the header or the attrs make no sense, and [`ErrorKind::Unsupported`] for a compressed recording, whose
+    /// records [`FileReader::open_packed`] with a [`crate::RecordStream`] reads, or [`crate::compressed::unpack`].
     pub fn open(file: &'a [u8]) -> Result<Self> {
+        let this = Self::open_packed(file)?;
+        if this.features.compressed.is_some() || this.packed {
+            return Err(Error::new(ErrorKind::Unsupported, "compressed recording"));
+        }
+        Ok(this)
+    }
+
+    /// Opens a recording whose records may be compressed, see [`FileReader::is_compressed`]; of a stream, its beginning is
+    /// enough, as [`crate::stream::read_head`] gives it.
+    ///
+    /// # Errors
+    /// When the header or the attrs make no sense.
+    pub fn open_packed(file: &'a [u8]) -> Result<Self> {
         let mut header = FileHeader::decode(file)?;
         let finished = header.settle(file);
         let mut this = Self {
             file,
             header,
-            events: Vec::new(),
-            layouts: Vec::new(),
-            ids: IdTable::default(),
+            table: Arc::default(),
             features: Features::default(),
             problems: Vec::new(),
             data: header.data,
             finished,
+            packed: false,
         };
         if header.pipe {
             this.data = Section { offset: SIZE_PIPE, size: file.len() as u64 - SIZE_PIPE };
-            let records = this.records();
-            pipe::scan(&mut this.events, &mut this.features, &mut this.problems, records)?;
+            this.open_stream();
         } else {
             this.open_seekable()?;
         }
-        if this.features.compressed.is_some() {
-            return Err(Error::new(ErrorKind::Unsupported, "compressed recording"));
-        }
-        this.layouts = this.events.iter().map(|e| Layout::new(&e.attr, header.endian)).collect();
-        this.ids = IdTable::new(&this.events);
         Ok(this)
+    }
+
+    /// Gathers what a stream says about its events and itself.
+    fn open_stream(&mut self) {
+        let mut told = pipe::Told::default();
+        let rest = self.file.get(SIZE_PIPE as usize..).unwrap_or_default();
+        let mut damaged_at = None;
+        for raw in Records::new(rest, SIZE_PIPE, self.header.endian) {
+            match raw {
+                Ok(raw) => told.take(&raw, self.header.endian),
+                Err(e) => damaged_at = e.offset(),
+            }
+        }
+        // What stands behind damage is found by the events that stand before it.
+        if let Some(at) = damaged_at {
+            let rest = usize::try_from(at).ok().and_then(|at| self.file.get(at..)).unwrap_or_default();
+            let table = Arc::new(EventTable::new(told.events.clone(), self.header.endian));
+            let records = Records::of(rest, at, table, End::Growing);
+            records.filter_map(Result::ok).for_each(|raw| told.take(&raw, self.header.endian));
+        }
+        self.table = Arc::new(EventTable::new(told.events, self.header.endian));
+        self.features = told.features;
+        self.problems = told.problems;
+        self.packed = told.packed;
     }
 
     fn open_seekable(&mut self) -> Result<()> {
@@ -64,11 +99,10 @@ impl<'a> FileReader<'a> {
         if self.data.offset > len {
             return Err(Error::at(ErrorKind::BadOffset, "records", self.data.offset));
         }
-        self.events = self.read_attrs()?;
+        let mut events = self.read_attrs()?;
         self.read_features();
-        let described = std::mem::take(&mut self.features.event_desc);
-        name_events(&mut self.events, &described);
-        self.features.event_desc = described;
+        name_events(&mut events, &self.features.event_desc);
+        self.table = Arc::new(EventTable::new(events, self.header.endian));
         Ok(())
     }
 
@@ -80,6 +114,8 @@ impl<'a> FileReader<'a> {
             return Err(Error::at(ErrorKind::BadSize, format!("{W} of {entry} bytes each"), 16));
         }
         let section = self.header.attrs.of(self.file, W)?;
+        // Ids are not counted twice, however many events point to the same ones.
+        let mut room = self.file.len() as u64;
         let entry_len = usize::try_from(entry).unwrap_or(usize::MAX);
         let mut events = Vec::new();
         for (i, bytes) in section.chunks_exact(entry_len).enumerate() {
@@ -88,7 +124,7 @@ impl<'a> FileReader<'a> {
             let attr = Attr::decode(attr, endian).map_err(|e| Error::at(e.kind(), e.what().to_owned(), at))?;
             let ids = Section::read(ids, at + entry - 16, endian)?;
             // Ids that cannot be read cost the attribution, not the recording.
-            let ids = match ids.of(self.file, "event ids") {
+            let ids = match ids.of(self.file, "event ids").and_then(|bytes| take_room(&mut room, bytes, ids.offset)) {
                 Ok(bytes) => crate::Words::new(bytes, endian).iter().collect(),
                 Err(e) => {
                     self.problems.push(e);
@@ -127,6 +163,21 @@ impl<'a> FileReader<'a> {
         self.header.endian
     }
 
+    /// The events, and which records are theirs.
+    pub fn table(&self) -> &Arc<EventTable> {
+        &self.table
+    }
+
+    /// Whether records stand compressed in others, so that [`FileReader::records`] does not show them.
+    pub fn is_compressed(&self) -> bool {
+        // Of a seekable recording only a finished one says so itself.
+        let packed = |raw: RawRecord<'_>| matches!(raw.header.kind, kind::COMPRESSED | kind::COMPRESSED2);
+        let unsaid = || !self.header.pipe && !self.finished && self.header.has_features;
+        self.features.compressed.is_some()
+            || self.packed
+            || unsaid() && self.records().filter_map(Result::ok).any(packed)
+    }
+
     /// Whether it is in pipe form.
     pub fn is_pipe(&self) -> bool {
         self.header.pipe
@@ -134,12 +185,12 @@ impl<'a> FileReader<'a> {
 
     /// The events, in file order.
     pub fn events(&self) -> &[EventDesc] {
-        &self.events
+        self.table.events()
     }
 
     /// The layout of an event's records.
     pub fn layout(&self, event: usize) -> Option<&Layout> {
-        self.layouts.get(event)
+        self.table.layout(event)
     }
 
     /// Whether the recorder finished the file. An unfinished one has no features (but for TRACING_DATA in ours), and its
@@ -170,7 +221,7 @@ impl<'a> FileReader<'a> {
         self.problems.extend(journal.damage.filter(|e| e.kind() != ErrorKind::Truncated));
         // Names stand in a section that an unfinished file lacks. The events of the tally are the first of the file.
         let tallies = journal.private.tally.iter().flat_map(|tally| &tally.events);
-        for (event, tally) in self.events.iter_mut().zip(tallies) {
+        for (event, tally) in Arc::make_mut(&mut self.table).events_mut().iter_mut().zip(tallies) {
             event.name.clone_from(&tally.name);
         }
         let mut private = journal.private;
@@ -202,42 +253,42 @@ impl<'a> FileReader<'a> {
         self.file.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
     }
 
-    /// The records, in file order.
+    /// The records, in file order. What is damaged is an error each time, and they go on behind it.
     pub fn records(&self) -> Records<'a> {
         let start = usize::try_from(self.data.offset).unwrap_or(usize::MAX).min(self.file.len());
         let size = usize::try_from(self.data.size).unwrap_or(usize::MAX);
         let end = start.saturating_add(size).min(self.file.len());
-        Records {
-            data: &self.file[start..end],
-            offset: self.data.offset,
-            endian: self.header.endian,
-            missing: size > end - start,
-        }
+        let growing = self.header.pipe || !self.finished;
+        let at_end = match size > end - start {
+            true => End::Missing,
+            false if growing => End::Growing,
+            false => End::Whole,
+        };
+        Records::of(&self.file[start..end], self.data.offset, Arc::clone(&self.table), at_end)
     }
 
-    /// The event that a record belongs to. Records without an id belong to the first event, as in perf; a SAMPLE with
-    /// an id of no event belongs to none.
+    /// The same as a [`crate::Source`].
+    pub fn source(&self) -> FileSource<'a> {
+        FileSource::new(self.file, self.records())
+    }
+
+    /// The records of a compressed recording in memory, with what the compressed ones hold in place of these.
+    pub fn unpacked(&self) -> RecordStream<'a> {
+        let start = usize::try_from(self.data.offset).unwrap_or(usize::MAX).min(self.file.len());
+        let size = usize::try_from(self.data.size).unwrap_or(usize::MAX);
+        let end = start.saturating_add(size).min(self.file.len());
+        RecordStream::packed(&self.file[start..end], self.data.offset, Arc::clone(&self.table))
+    }
+
+    /// The event that a record belongs to, see [`EventTable::event_for`].
     #[inline]
     pub fn event_for(&self, raw: &RawRecord<'_>) -> Option<usize> {
-        let first = self.layouts.first()?;
-        if self.layouts.len() == 1 {
-            return Some(0);
-        }
-        if raw.header.kind >= kind::FIRST_USER {
-            return Some(0);
-        }
-        let Some(place) = id_place(first, raw) else { return Some(0) };
-        let id = raw.bytes.get(place..)?.first_chunk::<8>()?;
-        match self.header.endian.u64(*id) {
-            0 => Some(0),
-            id => self.ids.get(id),
-        }
+        self.table.event_for(raw)
     }
 
     /// The id that a SAMPLE carries, by which [`FileReader::event_for`] knows its event.
     pub fn id_of(&self, raw: &RawRecord<'_>) -> Option<u64> {
-        let place = id_place(self.layouts.first()?, raw)?;
-        Some(self.header.endian.u64(*raw.bytes.get(place..)?.first_chunk::<8>()?))
+        self.table.id_of(raw)
     }
 
     /// Decodes a record as one of its event's, or of the first event's where it belongs to none.
@@ -245,21 +296,20 @@ impl<'a> FileReader<'a> {
     /// # Errors
     /// When a field does not fit into the record.
     #[inline]
-    pub fn decode(&self, raw: &RawRecord<'a>) -> Result<Record<'a>> {
-        let event = self.event_for(raw).unwrap_or(0);
-        match self.layouts.get(event) {
-            Some(layout) => decode(raw, layout),
-            None => decode(raw, &Layout::new(&Attr::default(), self.header.endian)),
-        }
+    pub fn decode<'r>(&self, raw: &RawRecord<'r>) -> Result<Record<'r>> {
+        self.table.decode(raw)
     }
 }
 
-/// Where the id of a record of the kernel stands in it.
-fn id_place(layout: &Layout, raw: &RawRecord<'_>) -> Option<usize> {
-    if raw.header.kind == kind::SAMPLE {
-        return layout.id_in_sample();
+/// The bytes, where there is room for so many.
+fn take_room<'b>(room: &mut u64, bytes: &'b [u8], at: u64) -> Result<&'b [u8]> {
+    match room.checked_sub(bytes.len() as u64) {
+        Some(left) => {
+            *room = left;
+            Ok(bytes)
+        }
+        None => Err(Error::at(ErrorKind::BadSize, "event ids", at)),
     }
-    layout.id_from_end().and_then(|from_end| raw.bytes.len().checked_sub(from_end))
 }
 
 /// Gives the events the names that EVENT_DESC has for them, found by their ids or else by their place.
@@ -270,126 +320,5 @@ fn name_events(events: &mut [EventDesc], described: &[DescribedEvent]) {
         if let Some(found) = by_id.or(by_place).filter(|d| !d.name.is_empty()) {
             event.name.clone_from(&found.name);
         }
-    }
-}
-
-/// The records of a recording. After an error it ends.
-#[derive(Clone, Debug)]
-pub struct Records<'a> {
-    data: &'a [u8],
-    offset: u64,
-    endian: Endian,
-    /// The file ends before the header says that the records do.
-    missing: bool,
-}
-
-impl<'a> Records<'a> {
-    /// Records in a piece of a ring or a file that begins at `offset`.
-    pub fn new(data: &'a [u8], offset: u64, endian: Endian) -> Self {
-        Self { data, offset, endian, missing: false }
-    }
-
-    pub(crate) fn endian(&self) -> Endian {
-        self.endian
-    }
-
-    /// Bytes that follow a record without being part of it: AUX data, and the trace data of a pipe.
-    fn extra(&self, raw: &RawRecord<'a>) -> u64 {
-        let word = |b: &[u8]| b.first_chunk::<8>().map_or(0, |b| self.endian.u64(*b));
-        match raw.header.kind {
-            kind::AUXTRACE => word(raw.body()),
-            kind::HEADER_TRACING_DATA => {
-                let size = raw.body().first_chunk::<4>().map_or(0, |b| self.endian.u32(*b));
-                u64::from(size).next_multiple_of(8)
-            }
-            _ => 0,
-        }
-    }
-
-    fn advance(&mut self, raw: &RawRecord<'a>) -> Result<()> {
-        let extra = self.extra(raw);
-        let whole = (raw.bytes.len() as u64).saturating_add(extra);
-        match usize::try_from(whole).ok().and_then(|n| self.data.get(n..)) {
-            Some(rest) => {
-                self.data = rest;
-                self.offset += whole;
-                Ok(())
-            }
-            None => Err(Error::at(ErrorKind::Truncated, "data after a record", self.offset)),
-        }
-    }
-
-    fn fail<T>(&mut self, e: Error) -> Option<Result<T>> {
-        self.data = &[];
-        self.missing = false;
-        Some(Err(e))
-    }
-
-    /// The next record, and its bytes with those that follow it.
-    #[inline]
-    pub(crate) fn next_whole(&mut self) -> Option<Result<(RawRecord<'a>, &'a [u8])>> {
-        if self.data.is_empty() {
-            if self.missing {
-                return self.fail(Error::at(ErrorKind::Truncated, "records", self.offset));
-            }
-            return None;
-        }
-        let before = self.data;
-        let raw = match RawRecord::parse(before, self.offset, self.endian) {
-            Ok(raw) => raw,
-            Err(e) => return self.fail(e),
-        };
-        match self.advance(&raw) {
-            Ok(()) => Some(Ok((raw, &before[..before.len() - self.data.len()]))),
-            Err(e) => self.fail(e),
-        }
-    }
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<RawRecord<'a>>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_whole().map(|r| r.map(|(raw, _)| raw))
-    }
-}
-
-/// Ids to events.
-#[derive(Debug, Default)]
-struct IdTable {
-    /// Where ids lie close together: events by id from `base` on, `u32::MAX` for none.
-    base: u64,
-    dense: Vec<u32>,
-    /// Where they do not: sorted.
-    sparse: Vec<(u64, u32)>,
-}
-
-impl IdTable {
-    fn new(events: &[EventDesc]) -> Self {
-        let all = || events.iter().enumerate().flat_map(|(i, e)| e.ids.iter().map(move |id| (*id, i as u32)));
-        let count = all().count() as u64;
-        let Some(low) = all().map(|(id, _)| id).min() else { return Self::default() };
-        let high = all().map(|(id, _)| id).max().unwrap_or(low);
-        if high - low >= count.saturating_mul(8).saturating_add(1024) {
-            let mut sparse: Vec<_> = all().collect();
-            sparse.sort_by_key(|(id, _)| *id);
-            return Self { sparse, ..Self::default() };
-        }
-        let mut dense = vec![u32::MAX; (high - low + 1) as usize];
-        for (id, event) in all() {
-            dense[(id - low) as usize] = event;
-        }
-        Self { base: low, dense, sparse: Vec::new() }
-    }
-
-    #[inline]
-    fn get(&self, id: u64) -> Option<usize> {
-        if self.dense.is_empty() {
-            let found = self.sparse.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-            return Some(self.sparse.get(found)?.1 as usize);
-        }
-        let at = usize::try_from(id.checked_sub(self.base)?).ok()?;
-        self.dense.get(at).filter(|e| **e != u32::MAX).map(|e| *e as usize)
     }
 }

@@ -77,8 +77,8 @@ fn count(private: &Private, file: &FileReader<'_>) -> Written {
     let mut counts: HashMap<usize, std::slice::Iter<'_, u64>> =
         private.true_counts.iter().map(|of| (of.event, of.counts.iter())).collect();
     let mut written = Written::new();
-    // An error of the records ends them, here as for every other reader.
-    for raw in file.records().map_while(Result::ok).filter(|raw| raw.header.kind == kind::SAMPLE) {
+    // What is damaged is in the file for no reader.
+    for raw in file.records().filter_map(Result::ok).filter(|raw| raw.header.kind == kind::SAMPLE) {
         let Some(event) = file.event_for(&raw) else { continue };
         let own_id = ids.get(event).copied().flatten();
         let is_entry = holds_entries.get(event) == Some(&true) && own_id.is_none_or(|id| file.id_of(&raw) == Some(id));

@@ -136,11 +136,12 @@ fn formats_in_front() {
         let torn = moments.iter().filter(|bytes| {
             let file = FileReader::open(bytes).unwrap();
             assert!(!file.finished() && file.problems().is_empty());
-            assert!([seen, written + 3 * records].contains(&samples(&file)));
+            // While the header says nothing yet, records behind the place of the table are found without it.
+            assert!(samples(&file) == seen || seen == 0 || samples(&file) == written + 3 * records);
             let told = formats_of(&file).is_some_and(|found| found == formats);
             !told && samples(&file) > 0
         });
-        assert!(torn.count() <= 1, "{} moments of a pass", moments.len());
+        assert!(torn.count() <= 1 || seen == 0, "{} moments of a pass", moments.len());
         written += 3 * records;
         seen = samples(&FileReader::open(&shared.contents()).unwrap());
         assert_eq!(seen, written);
@@ -189,9 +190,10 @@ fn unfinished_by_perf() {
         let file = FileReader::open(&bytes).unwrap();
         assert!(!file.finished() && file.problems().is_empty());
         assert_eq!(samples(&file), common::SAMPLES);
-        // The last record, a FINISHED_ROUND of 8 bytes, was cut.
-        let error = file.records().find_map(Result::err).unwrap();
-        assert_eq!((error.kind(), error.offset()), (ErrorKind::Truncated, Some(end as u64 - 8)));
+        // The last record, a FINISHED_ROUND of 8 bytes, was cut: that is where the recorder was killed, and no damage.
+        let mut records = file.records();
+        assert!(records.by_ref().all(|r| r.is_ok()));
+        assert_eq!((records.cut(), records.skipped()), (5, 0));
     }
 }
 
@@ -243,9 +245,12 @@ fn records_that_lie() {
         bytes[at..at + 2].copy_from_slice(&size.to_le_bytes());
         let file = FileReader::open(&bytes).unwrap();
         let records: Vec<_> = file.records().collect();
-        assert_eq!(records.len(), 3);
+        assert!(records.len() > 4, "{} records", records.len());
         let e = records[2].as_ref().unwrap_err();
         assert_eq!((e.kind(), e.offset()), (error, Some(third.offset)));
+        // Those behind it are found again, up to where the file was cut.
+        let (last, others) = records[3..].split_last().unwrap();
+        assert!(others.iter().all(Result::is_ok) && last.is_err());
     }
 }
 
@@ -323,9 +328,14 @@ fn foreign_file(attr: &Attr, size: u32, endian: Endian) -> Vec<u8> {
 
 #[test]
 fn first_format_and_not_perf() {
-    let mut bytes = common::recording();
-    bytes[..8].copy_from_slice(b"PERFFILE");
-    assert_eq!(FileReader::open(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
+    // The magic of the first tools says nothing about the byte order.
+    for endian in [Endian::Little, Endian::Big] {
+        let sample_type = SampleType::IP | SampleType::TID | SampleType::TIME;
+        let mut bytes = foreign_file(&Attr { kind: 1, sample_type, ..Attr::default() }, 64, endian);
+        bytes[..8].copy_from_slice(b"PERFFILE");
+        let file = FileReader::open(&bytes).unwrap();
+        assert_eq!((file.endian(), samples(&file)), (endian, 1));
+    }
     let elf = FileReader::open(b"\x7fELF and so on").unwrap_err();
     assert_eq!(elf.to_string(), "recording: not a perf.data file");
 }

@@ -113,7 +113,7 @@ fn pipes() {
     }
 }
 
-/// A record of size 0 in the middle: an error that names the place, after everything before it was read.
+/// A record of size 0 in the middle: an error that names the place, between what stands before it and behind it.
 #[test]
 fn zero_size_record() {
     let name = "perf_data_converter/perf.data.piped.corrupted.zero_size_sample-3.2";
@@ -122,13 +122,18 @@ fn zero_size_record() {
     }
     let bytes = load(name).unwrap_or_else(|| panic!("{name} is missing"));
     let file = FileReader::open(&bytes).unwrap();
-    let records: Vec<_> = file.records().collect();
-    let (last, good) = records.split_last().unwrap();
-    assert!(good.iter().all(Result::is_ok));
-    assert!(good.len() >= 569);
-    let error = last.as_ref().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BadSize);
-    assert_eq!(error.offset(), good.last().and_then(|r| r.as_ref().ok()).map(|r| r.offset + r.bytes.len() as u64));
+    let mut records = file.records();
+    let all: Vec<_> = records.by_ref().collect();
+    assert_eq!(records.skipped(), 48);
+    let damage = all.iter().position(Result::is_err).unwrap();
+    assert!(damage >= 569);
+    let error = all[damage].as_ref().unwrap_err();
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::BadSize, Some(49_104)));
+    // The record itself was a sample of 48 bytes; the others are there.
+    let behind: Vec<_> = all[damage + 1..].iter().map(|raw| raw.as_ref().unwrap()).collect();
+    assert_eq!(behind[0].offset, 49_152);
+    assert_eq!(behind.iter().filter(|raw| raw.header.kind == kind::SAMPLE).count(), 227);
+    assert!(behind.iter().all(|raw| file.decode(raw).is_ok()));
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use afterimage_kernel_text::{Text, TextId, TextKind};
-use afterimage_perf_data::FileReader;
+use afterimage_perf_data::{AnySource, FileReader};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aggregate::{EventProfile, EventSums, Weight, events};
 use crate::loc::{Loc, Place};
-use crate::replay::{ReplayOptions, Replayed, Sink, replay};
+use crate::replay::{ReplayOptions, Replayed, Sink, replay_from};
 use crate::resolve::{Dso, Frame, FrameKind, Resolver, SymId};
 use crate::sample::TimedSample;
 use crate::state::{ObjectId, State};
@@ -112,11 +112,22 @@ impl Things {
     }
 }
 
-/// Replays a recording and adds its samples up by the thing and the place in it that each was taken in. Only the samples'
-/// own addresses count, not their stacks.
-pub fn annotate<'f>(reader: &'f FileReader<'f>, options: &ReplayOptions, resolver: &mut Resolver) -> Things {
+/// Replays a recording in memory and adds its samples up by the thing and the place in it that each was taken in. Only the
+/// samples' own addresses count, not their stacks.
+pub fn annotate(reader: &FileReader<'_>, options: &ReplayOptions, resolver: &mut Resolver) -> Things {
+    annotate_from(reader, &mut AnySource::File(reader.source()), options, resolver)
+}
+
+/// The same of a recording whose records come from `source`.
+pub fn annotate_from(
+    reader: &FileReader<'_>,
+    source: &mut AnySource<'_>,
+    options: &ReplayOptions,
+    resolver: &mut Resolver,
+) -> Things {
     let mut spots = Spots { sums: vec![EventSums::default(); reader.events().len()], ..Spots::default() };
-    let Replayed { state, stats } = replay(reader, options, &mut spots);
+    let Replayed { state, stats } = replay_from(reader, source, options, &mut spots);
+    resolver.learn(source);
     let mut things = Gathered::default();
     let mut places: Vec<_> = spots.places.into_iter().collect();
     // The map gives them in any order; things of equal weight shall stand in the same one each time.
@@ -136,8 +147,8 @@ struct Spots {
     sums: Vec<EventSums>,
 }
 
-impl<'f> Sink<'f> for Spots {
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+impl Sink for Spots {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         let weight = Weight { period: sample.period, samples: sample.count, records: 1 };
         if let Some(sums) = self.sums.get_mut(sample.event) {
             sums.weight.add(weight);

@@ -34,16 +34,16 @@ mod stats;
 pub use afterimage_symbols::Reason;
 pub use aggregate::{
     AggregateOptions, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack, TallySource, Tree,
-    UnknownSortKey, Weight, aggregate,
+    UnknownSortKey, Weight, aggregate, aggregate_from,
 };
-pub use annotate::{Hits, Subject, Thing, Things, annotate};
+pub use annotate::{Hits, Subject, Thing, Things, annotate, annotate_from};
 pub use bpf::{BpfFunction, BpfLines, BpfPrograms};
 pub use lines::{Lines, SourceLine};
 pub use loc::{CpuMode, Loc, Place};
-pub use replay::{ReplayOptions, Replayed, Sink, replay};
+pub use replay::{ReplayOptions, Replayed, Sink, replay, replay_from};
 pub use resolve::{Dso, Frame, FrameKind, ResolveOptions, Resolver, SymId};
 pub use running::Running;
 pub use said::{Said, SaidTypes};
 pub use sample::TimedSample;
 pub use state::{CommId, KernelMap, ObjectId, ProcessId, SpaceId, State, Step, ThreadId};
-pub use stats::ReplayStats;
+pub use stats::{EventStats, KindCounts, ReplayStats};

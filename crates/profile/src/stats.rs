@@ -1,12 +1,19 @@
 //! What a replay saw.
 
+use std::collections::BTreeMap;
+
 use afterimage_perf_data::Error;
+use afterimage_perf_data::record::kind;
 
 /// What a replay saw, and what it could not use. Counts of records, unless said otherwise.
 #[derive(Debug, Default)]
 pub struct ReplayStats {
     /// All records.
     pub records: u64,
+    /// The same by type.
+    pub kinds: KindCounts,
+    /// By event, as an index into the recording's events.
+    pub events: Vec<EventStats>,
     /// Those that became samples.
     pub samples: u64,
     /// Records older than what had been replayed when they were read; they took effect late.
@@ -17,7 +24,7 @@ pub struct ReplayStats {
     pub first_undecodable: Option<Error>,
     /// Samples with an id that no event has; left out.
     pub unknown_event: u64,
-    /// Kernel records of a type that is not known; left out.
+    /// Kernel records of a type that is not known; left out. Those of other tools are in [`KindCounts::private`].
     pub unknown_type: u64,
     /// Records (not only samples) lost for want of ring space, as the LOST records in the rings say. They miss what was
     /// lost after the last record that found room.
@@ -35,10 +42,71 @@ pub struct ReplayStats {
     pub rounds: u64,
     /// Whether the recording was ended as it should be; if not, it goes up to the last pass that was written.
     pub finished: bool,
+    /// Places in the records that were damaged, with records again behind them.
+    pub damaged: u64,
+    /// The error of the first of them; it names the place.
+    pub first_damage: Option<Error>,
+    /// Bytes that belong to no record, because of damage.
+    pub skipped_bytes: u64,
+    /// Bytes of a last record that the recorder had not finished; they are no damage.
+    pub cut_bytes: u64,
     /// Why reading stopped before the end, if it did; the error names the place.
     pub error: Option<Error>,
     /// Time of the first sample, ns.
     pub first_time: Option<u64>,
     /// Time of the last sample, ns.
     pub last_time: Option<u64>,
+}
+
+/// Records of one event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventStats {
+    /// SAMPLE records.
+    pub samples: u64,
+    /// LOST_SAMPLES records.
+    pub lost_samples: u64,
+}
+
+/// Records by type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KindCounts {
+    /// Of low numbers, which are nearly all.
+    low: Vec<u64>,
+    high: BTreeMap<u32, u64>,
+}
+
+/// Types below this are counted without a look-up.
+const LOW: u32 = 128;
+
+impl KindCounts {
+    #[inline]
+    pub(crate) fn add(&mut self, kind: u32) {
+        if kind >= LOW {
+            *self.high.entry(kind).or_default() += 1;
+            return;
+        }
+        if self.low.is_empty() {
+            self.low.resize(LOW as usize, 0);
+        }
+        if let Some(count) = self.low.get_mut(kind as usize) {
+            *count += 1;
+        }
+    }
+
+    /// The types that there were, with how many, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
+        let low = (0..LOW).zip(self.low.iter().copied()).filter(|(_, count)| *count != 0);
+        low.chain(self.high.iter().map(|(kind, count)| (*kind, *count)))
+    }
+
+    /// How many of one type.
+    pub fn of(&self, kind: u32) -> u64 {
+        self.iter().find(|(of, _)| *of == kind).map_or(0, |(_, count)| count)
+    }
+
+    /// Records of types that other tools use for themselves; they are left out.
+    pub fn private(&self) -> u64 {
+        let known = kind::FIRST_USER..kind::FIRST_USER + kind::KNOWN_USER;
+        self.iter().filter(|(of, _)| *of >= kind::FIRST_USER && !known.contains(of)).map(|(_, count)| count).sum()
+    }
 }

@@ -9,8 +9,8 @@ use afterimage_testkit::{Need, corpus, has};
 
 struct Count(u64);
 
-impl<'f> Sink<'f> for Count {
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+impl Sink for Count {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         state.walk(sample, |_| {});
         self.0 += 1;
     }

@@ -160,9 +160,23 @@ fn without_rounds_a_full_queue_lets_the_older_half_go() {
     }
     let bytes = r.finish();
     let (all, stats) = lines(&bytes);
-    let (bounded, bounded_stats) = lines_with(&bytes, &ReplayOptions { max_pending: 8 });
+    let (bounded, bounded_stats) = lines_with(&bytes, &ReplayOptions { max_pending: 8, ..ReplayOptions::default() });
     assert_eq!((all.len(), stats.late), (100, 0));
     assert_eq!((&bounded, bounded_stats.late), (&all, 0), "disorder is smaller than the queue");
+}
+
+#[test]
+fn a_clock_that_jumps_loses_no_sample() {
+    let mut r = Recording::new();
+    for round in 0..4_u64 {
+        r.sample(100 + round * 10, 1, 1);
+        // Once far ahead, then back.
+        r.sample(if round == 1 { u64::MAX / 2 } else { 105 + round * 10 }, 1, 1);
+        r.round();
+    }
+    let (lines, stats) = lines(&r.finish());
+    assert_eq!((lines.len(), stats.samples), (8, 8));
+    assert!(stats.late > 0, "what comes behind the jump is late, and that is said");
 }
 
 #[test]
@@ -192,8 +206,8 @@ fn lost_names_are_no_lost_samples() {
 #[derive(Default)]
 struct Samples(Vec<(usize, u32, u64, u64, usize, bool)>);
 
-impl<'f> Sink<'f> for Samples {
-    fn sample(&mut self, _: &State, s: &TimedSample<'f>) {
+impl Sink for Samples {
+    fn sample(&mut self, _: &State, s: &TimedSample<'_>) {
         self.0.push((s.event, s.tid, s.period, s.count, s.chain.len(), s.is_emitted()));
     }
 }
@@ -277,8 +291,8 @@ fn a_sample_whose_chain_is_longer_than_it_is_left_out_and_told() {
 /// The fields that the fast path reads are those of the full decoder.
 struct Compare(u64);
 
-impl<'f> Sink<'f> for Compare {
-    fn sample(&mut self, _: &State, s: &TimedSample<'f>) {
+impl Sink for Compare {
+    fn sample(&mut self, _: &State, s: &TimedSample<'_>) {
         let full = s.decode().unwrap();
         assert_eq!(full.ip.unwrap_or(0), s.ip);
         assert_eq!((full.pid.unwrap_or(u32::MAX), full.tid.unwrap_or(u32::MAX)), (s.pid, s.tid));
@@ -339,8 +353,8 @@ proptest! {
 #[derive(Default)]
 struct Count(u64);
 
-impl<'f> Sink<'f> for Count {
-    fn sample(&mut self, state: &State, s: &TimedSample<'f>) {
+impl Sink for Count {
+    fn sample(&mut self, state: &State, s: &TimedSample<'_>) {
         self.0 += 1;
         state.walk(s, |_| {});
     }

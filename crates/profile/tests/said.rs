@@ -118,12 +118,12 @@ impl Made {
 /// Each sample as `EVENT@TIME ip what was said`.
 struct Told<'f>(SaidTypes<'f>, Vec<String>);
 
-impl<'f> Sink<'f> for Told<'f> {
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+impl Sink for Told<'_> {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         self.said(state, sample, &[]);
     }
 
-    fn said(&mut self, _: &State, s: &TimedSample<'f>, said: &[Said<'f>]) {
+    fn said(&mut self, _: &State, s: &TimedSample<'_>, said: &[Said<'_>]) {
         let mut line = format!("{}@{} {:#x}", s.event, s.time.unwrap_or(0), s.ip);
         for one in said {
             let value = self.0.read(one).map_or_else(|reason| format!("<{reason}>"), |value| value.bare());
@@ -325,11 +325,11 @@ proptest! {
         let Ok(reader) = FileReader::open(&bytes) else { return Ok(()) };
         let mut sink = Told(SaidTypes::new(reader.private()), Vec::new());
         struct Count<'s, 'f>(&'s mut Told<'f>, u64);
-        impl<'f> Sink<'f> for Count<'_, 'f> {
-            fn sample(&mut self, _: &State, _: &TimedSample<'f>) {
+        impl Sink for Count<'_, '_> {
+            fn sample(&mut self, _: &State, _: &TimedSample<'_>) {
                 self.1 += 1;
             }
-            fn said(&mut self, state: &State, sample: &TimedSample<'f>, said: &[Said<'f>]) {
+            fn said(&mut self, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
                 self.0.said(state, sample, said);
                 self.1 += 1;
             }

@@ -57,8 +57,8 @@ fn recording() -> Vec<u8> {
 #[derive(Default)]
 struct Places(Vec<(u64, Option<u64>, Option<u64>)>);
 
-impl<'f> Sink<'f> for Places {
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+impl Sink for Places {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         let loc = state.locate(sample.process, sample.mode(), sample.ip);
         let by_time = state.text_of(loc).filter(|_| matches!(loc.place, Place::Text(_)));
         let offset = by_time.map(|(_, offset)| offset);

@@ -22,6 +22,14 @@ impl RecordHeader {
         Self { kind: endian.u32([a, b, c, d]), misc: endian.u16([e, f]), size: endian.u16([g, h]) }
     }
 
+    /// Bytes of the whole record: `size`, but for records of simpleperf, which are longer than 16 bits can tell and have the
+    /// higher ones in `misc` (`simpleperf_record_header`, simpleperf/record.h).
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        let size = usize::from(self.size);
+        if kind::SIMPLEPERF.contains(&self.kind) { usize::from(self.misc) << 16 | size } else { size }
+    }
+
     /// The part of [`RecordHeader::misc`] that says where the CPU was, see [`cpumode`].
     pub fn cpumode(&self) -> u16 {
         self.misc & cpumode::MASK
@@ -51,10 +59,11 @@ impl<'a> RawRecord<'a> {
             return Err(Error::at(ErrorKind::Truncated, "record header", offset));
         };
         let header = RecordHeader::decode(*head, endian);
-        if usize::from(header.size) < RecordHeader::SIZE {
-            return Err(Error::at(ErrorKind::BadSize, format!("record of {} bytes", header.size), offset));
+        let size = header.bytes();
+        if size < RecordHeader::SIZE {
+            return Err(Error::at(ErrorKind::BadSize, format!("record of {size} bytes"), offset));
         }
-        match bytes.get(..usize::from(header.size)) {
+        match bytes.get(..size) {
             Some(bytes) => Ok(Self { header, bytes, offset }),
             None => Err(Error::at(ErrorKind::Truncated, "record", offset)),
         }
@@ -105,12 +114,20 @@ pub mod kind {
     pub const AUXTRACE_ERROR: u32 = 72;
     pub const THREAD_MAP: u32 = 73;
     pub const CPU_MAP: u32 = 74;
+    pub const STAT_CONFIG: u32 = 75;
+    pub const STAT: u32 = 76;
+    pub const STAT_ROUND: u32 = 77;
     pub const EVENT_UPDATE: u32 = 78;
     pub const TIME_CONV: u32 = 79;
     pub const HEADER_FEATURE: u32 = 80;
     pub const COMPRESSED: u32 = 81;
     pub const FINISHED_INIT: u32 = 82;
     pub const COMPRESSED2: u32 = 83;
+    pub const BPF_METADATA: u32 = 84;
+    /// Types from here on are simpleperf's own (`SIMPLE_PERF_RECORD_TYPE_START`).
+    pub const SIMPLEPERF: std::ops::Range<u32> = 0x8000..0x8100;
+    /// How many types of tools are known here.
+    pub const KNOWN_USER: u32 = BPF_METADATA - FIRST_USER + 1;
 }
 
 /// Where the CPU was: the low three bits of `misc`.

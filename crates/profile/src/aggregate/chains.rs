@@ -15,12 +15,13 @@ use crate::state::{SpaceId, State};
 ///
 /// A fixed number of slots, each for the last stack that fell into it: where nearly all stacks differ, remembering all of
 /// them would cost more than it saves.
-pub(crate) struct RecentChains<'f>(Vec<Recent<'f>>);
+pub(crate) struct RecentChains(Vec<Recent>);
 
 /// What the places of a stack depend on, and what they are.
-#[derive(Clone, Copy)]
-struct Recent<'f> {
-    bytes: &'f [u8],
+#[derive(Clone)]
+struct Recent {
+    /// The raw stack. A slot that is used again keeps its room.
+    bytes: Vec<u8>,
     ip: u64,
     /// Which texts came and went in the kernel.
     version: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Found {
 /// The value of [`Found::entry`] where that is not known.
 pub(crate) const NO_ENTRY: u32 = u32::MAX;
 
-/// As a power of two: 64 thousand take 5 MiB.
+/// As a power of two: 64 thousand take 5 MiB, and what the stacks take.
 const SLOTS_LOG: u32 = 16;
 
 /// Where a stack is remembered.
@@ -54,14 +55,14 @@ impl Slot {
     pub(crate) const NONE: Slot = Slot(usize::MAX);
 }
 
-impl<'f> RecentChains<'f> {
-    pub(crate) fn new() -> RecentChains<'f> {
+impl RecentChains {
+    pub(crate) fn new() -> RecentChains {
         RecentChains(Vec::new())
     }
 
     /// What the stack of a sample stands for, if it is known; and where to remember it if not.
     #[inline]
-    pub(crate) fn find(&self, state: &State, sample: &TimedSample<'f>) -> (Slot, Option<Found>) {
+    pub(crate) fn find(&self, state: &State, sample: &TimedSample<'_>) -> (Slot, Option<Found>) {
         let bytes = sample.chain.bytes();
         let mut hasher = FxHasher::default();
         hasher.write(bytes);
@@ -86,21 +87,21 @@ impl<'f> RecentChains<'f> {
     }
 
     /// Remembers the stack of a sample; `user`: it has user addresses.
-    pub(crate) fn keep(&mut self, slot: Slot, state: &State, sample: &TimedSample<'f>, user: bool, found: Found) {
-        let recent = Recent {
-            bytes: sample.chain.bytes(),
-            ip: sample.ip,
-            version: state.kernel_version(),
-            mode: sample.mode(),
-            space: user.then_some(sample.space),
-            found,
-        };
+    pub(crate) fn keep(&mut self, slot: Slot, state: &State, sample: &TimedSample<'_>, user: bool, found: Found) {
         if self.0.is_empty() {
             // No version is that high.
-            self.0 = vec![Recent { version: u64::MAX, ..recent }; 1 << SLOTS_LOG];
+            let none =
+                Recent { bytes: Vec::new(), ip: 0, version: u64::MAX, mode: CpuMode::Unknown, space: None, found };
+            self.0 = vec![none; 1 << SLOTS_LOG];
         }
         if let Some(slot) = self.0.get_mut(slot.0) {
-            *slot = recent;
+            slot.bytes.clear();
+            slot.bytes.extend_from_slice(sample.chain.bytes());
+            slot.ip = sample.ip;
+            slot.version = state.kernel_version();
+            slot.mode = sample.mode();
+            slot.space = user.then_some(sample.space);
+            slot.found = found;
         }
     }
 }

@@ -67,7 +67,7 @@ struct Needs {
 /// The sink that aggregates.
 pub(crate) struct Collector<'f> {
     needs: Needs,
-    recent: RecentChains<'f>,
+    recent: RecentChains,
     /// Parts of the hashes of the entries, and their numbers.
     table: HashTable<(u32, u32)>,
     pub(crate) entries: Vec<Entry>,
@@ -115,7 +115,7 @@ impl<'f> Collector<'f> {
 
     /// Where a sample was taken, and its stack.
     #[inline]
-    fn find(&mut self, state: &State, sample: &TimedSample<'f>) -> (Slot, Found) {
+    fn find(&mut self, state: &State, sample: &TimedSample<'_>) -> (Slot, Found) {
         if !self.needs.chains {
             let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
             return (Slot::NONE, Found { leaf, stack: 0, entry: NO_ENTRY });
@@ -127,7 +127,7 @@ impl<'f> Collector<'f> {
     }
 
     #[inline(never)]
-    fn walk(&mut self, slot: Slot, state: &State, sample: &TimedSample<'f>) -> (Slot, Found) {
+    fn walk(&mut self, slot: Slot, state: &State, sample: &TimedSample<'_>) -> (Slot, Found) {
         let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
         let mut user = matches!(sample.mode(), CpuMode::User | CpuMode::Unknown);
         let mut stays = !self.places.is_unmapped(leaf);
@@ -147,9 +147,9 @@ impl<'f> Collector<'f> {
     }
 }
 
-impl<'f> Sink<'f> for Collector<'f> {
+impl Sink for Collector<'_> {
     #[inline]
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>) {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
         let weight = Weight { period: sample.period, samples: sample.count, records: 1 };
         if let Some(sums) = self.events.get_mut(sample.event) {
             sums.weight.add(weight);
@@ -183,7 +183,7 @@ impl<'f> Sink<'f> for Collector<'f> {
         self.recent.went_to(slot, index);
     }
 
-    fn said(&mut self, state: &State, sample: &TimedSample<'f>, said: &[Said<'f>]) {
+    fn said(&mut self, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         self.label = self.labels.take(sample.event, said);
         self.sample(state, sample);
         self.label = 0;

@@ -57,18 +57,36 @@ pub(crate) type LabelsId = u32;
 pub(crate) struct Labels<'f> {
     wanted: Vec<String>,
     types: SaidTypes<'f>,
-    /// Numbers of values (from 1 on) by what was said.
-    known: FxHashMap<(u16, Option<u32>, &'f [u8]), u32>,
+    /// Numbers of values (from 1 on) by what was said: by handler and type, then by the bytes.
+    known: FxHashMap<(u16, Option<u32>), FxHashMap<Box<[u8]>, u32>>,
     /// The same by the text: two types may show the same.
     by_text: FxHashMap<String, u32>,
     values: Vec<Arc<Label>>,
     combinations: FxHashMap<Box<[u32]>, LabelsId>,
     /// By number less one.
     list: Vec<Box<[u32]>>,
-    sums: BTreeMap<SumKey<'f>, (u64, u64)>,
+    /// By event, handler and type.
+    sums: BTreeMap<(usize, u16, Option<u32>), Sums>,
 }
 
-type SumKey<'f> = (usize, Option<&'f [u8]>, u16, Option<u32>);
+/// How many were said, and how many of them cannot be read.
+type Sum = (u64, u64);
+
+#[derive(Debug, Default)]
+struct Sums {
+    values: Option<Sum>,
+    /// By name.
+    labels: BTreeMap<Box<[u8]>, Sum>,
+}
+
+impl Sums {
+    fn of(&mut self, key: Option<&[u8]>) -> &mut Sum {
+        match key {
+            None => self.values.get_or_insert_default(),
+            Some(key) => self.labels.entry(key.into()).or_default(),
+        }
+    }
+}
 
 impl<'f> Labels<'f> {
     pub(crate) fn new(wanted: &[String], private: Option<&'f Private>) -> Labels<'f> {
@@ -76,10 +94,10 @@ impl<'f> Labels<'f> {
     }
 
     /// Counts what was said of a sample of an event, and gives the combination of its labels that are asked for.
-    pub(crate) fn take(&mut self, event: usize, said: &[Said<'f>]) -> LabelsId {
+    pub(crate) fn take(&mut self, event: usize, said: &[Said<'_>]) -> LabelsId {
         let mut combination = vec![0; self.wanted.len()];
         for one in said {
-            let sum = self.sums.entry((event, one.key, one.handler, one.type_id)).or_default();
+            let sum = self.sums.entry((event, one.handler, one.type_id)).or_default().of(one.key);
             sum.0 += 1;
             sum.1 += u64::from(!self.types.fits(one));
             let place = one.key.and_then(|key| self.wanted.iter().position(|wanted| wanted.as_bytes() == key));
@@ -101,9 +119,9 @@ impl<'f> Labels<'f> {
         id
     }
 
-    fn number(&mut self, said: &Said<'f>) -> u32 {
-        let key = (said.handler, said.type_id, said.bytes);
-        if let Some(number) = self.known.get(&key) {
+    fn number(&mut self, said: &Said<'_>) -> u32 {
+        let key = (said.handler, said.type_id);
+        if let Some(number) = self.known.get(&key).and_then(|values| values.get(said.bytes)) {
             return *number;
         }
         let label = Label::of(&self.types, said);
@@ -112,24 +130,34 @@ impl<'f> Labels<'f> {
         if number == next {
             self.values.push(Arc::new(label));
         }
-        self.known.insert(key, number);
+        self.known.entry(key).or_default().insert(said.bytes.into(), number);
         number
     }
 
     /// What is left of it when all samples were seen.
     pub(crate) fn finish(self) -> (KnownLabels, Vec<SaidSum>) {
         let text = |text: std::borrow::Cow<'_, str>| text.into_owned();
-        let sums = self.sums.iter().map(|((event, key, handler, type_id), (records, unreadable))| {
-            let said = Said { handler: *handler, generation: 0, key: *key, type_id: *type_id, bytes: &[] };
+        let sum_of = |event: usize, key: Option<&[u8]>, handler: u16, type_id: Option<u32>, sum: Sum| {
+            let said = Said { handler, generation: 0, key, type_id, bytes: &[] };
             SaidSum {
-                event: *event,
-                handler: self.types.handler(*handler).map(str::to_owned),
+                event,
+                handler: self.types.handler(handler).map(str::to_owned),
                 label: said.name().map(text),
                 type_name: self.types.type_name(&said).map(text),
-                records: *records,
-                unreadable: *unreadable,
+                records: sum.0,
+                unreadable: sum.1,
             }
-        });
+        };
+        let mut sums = Vec::new();
+        for ((event, handler, type_id), of) in &self.sums {
+            let values = of.values.map(|sum| (None, sum));
+            let labels = of.labels.iter().map(|(key, sum)| (Some(&**key), *sum));
+            sums.extend(values.into_iter().chain(labels).map(|(key, sum)| (*event, key, *handler, *type_id, sum)));
+        }
+        // Values first, then labels by name.
+        sums.sort();
+        let sums =
+            sums.into_iter().map(|(event, key, handler, type_id, sum)| sum_of(event, key, handler, type_id, sum));
         let sums = sums.collect();
         (KnownLabels { values: self.values, list: self.list }, sums)
     }

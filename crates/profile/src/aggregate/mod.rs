@@ -11,9 +11,9 @@ mod stacks;
 mod tree;
 mod weight;
 
-use afterimage_perf_data::FileReader;
+use afterimage_perf_data::{AnySource, FileReader};
 
-use crate::replay::{ReplayOptions, replay};
+use crate::replay::{ReplayOptions, replay_from};
 use crate::resolve::Resolver;
 use collect::Collector;
 pub(crate) use collect::EventSums;
@@ -54,9 +54,20 @@ impl Default for AggregateOptions {
     }
 }
 
-/// Replays a recording into a profile and names everything in it.
-pub fn aggregate<'f>(reader: &'f FileReader<'f>, options: &AggregateOptions, resolver: &mut Resolver) -> Profile {
+/// Replays a recording in memory into a profile and names everything in it.
+pub fn aggregate(reader: &FileReader<'_>, options: &AggregateOptions, resolver: &mut Resolver) -> Profile {
+    aggregate_from(reader, &mut AnySource::File(reader.source()), options, resolver)
+}
+
+/// The same of a recording whose records come from `source`.
+pub fn aggregate_from(
+    reader: &FileReader<'_>,
+    source: &mut AnySource<'_>,
+    options: &AggregateOptions,
+    resolver: &mut Resolver,
+) -> Profile {
     let mut collector = Collector::new(reader.events().len(), reader.private(), options);
-    let replayed = replay(reader, &options.replay, &mut collector);
+    let replayed = replay_from(reader, source, &options.replay, &mut collector);
+    resolver.learn(source);
     Profile::new(reader, options, collector, replayed, resolver)
 }

@@ -12,7 +12,9 @@
 //! Where the kernel gives handlers no time of the sample (before 6.2) it takes the sample's time when it writes it, after
 //! the handler. Then the sample follows its records, and is the next on that CPU with their address.
 
-use afterimage_perf_data::{AiHdr, LabelPayload, RawRecord, ValuePayload};
+use std::sync::Arc;
+
+use afterimage_perf_data::{AiHdr, LabelPayload, RawRecord, RecordHeader, ValuePayload};
 use rustc_hash::FxHashMap;
 
 use crate::said::Said;
@@ -20,12 +22,35 @@ use crate::said::Said;
 /// A sample that something was written of: the event whose handler wrote, the CPU, its number there.
 pub(crate) type GroupKey = (usize, u32, u64);
 
+/// What a handler wrote, kept until it goes out. [`read`] reads it.
+pub(crate) type Payload = Arc<[u8]>;
+
+/// A record that is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kept {
+    header: RecordHeader,
+    bytes: Box<[u8]>,
+    offset: u64,
+}
+
+impl Kept {
+    fn new(raw: &RawRecord<'_>) -> Kept {
+        Kept { header: raw.header, bytes: raw.bytes.into(), offset: raw.offset }
+    }
+
+    /// The record.
+    pub(crate) fn raw(&self) -> RawRecord<'_> {
+        RawRecord { header: self.header, bytes: &self.bytes, offset: self.offset }
+    }
+}
+
 /// What was written of one sample.
 #[derive(Debug)]
-struct Group<'f> {
+struct Group {
     time: u64,
     ip: u64,
-    said: Vec<Said<'f>>,
+    /// What was said, and whether it is a label.
+    said: Vec<(Payload, bool)>,
     /// Records that were read and not yet handed out.
     waiting: u32,
     /// The sample itself came by, and took what is here.
@@ -34,18 +59,22 @@ struct Group<'f> {
     delivered: bool,
 }
 
-impl Group<'_> {
+impl Group {
     /// Whether it says nothing but about a sample that stands elsewhere.
     fn only_labels(&self) -> bool {
-        self.said.iter().all(|said| said.key.is_some())
+        self.said.iter().all(|(_, is_label)| *is_label)
+    }
+
+    fn all(&self) -> Vec<Payload> {
+        self.said.iter().map(|(payload, _)| Arc::clone(payload)).collect()
     }
 }
 
 /// What becomes of a record whose turn it is.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Turn<'f> {
+pub(crate) enum Turn {
     /// It stands for a sample of which this is all that was written.
-    Stands(Vec<Said<'f>>),
+    Stands(Vec<Payload>),
     /// What it says has gone out before, or goes out with the sample itself.
     Done,
     /// It is to be kept until [`Groups::claim`] or [`Groups::passed`] speaks of it.
@@ -54,26 +83,30 @@ pub(crate) enum Turn<'f> {
 
 /// What was written and has not gone out yet.
 #[derive(Debug, Default)]
-pub(crate) struct Groups<'f> {
-    groups: FxHashMap<GroupKey, Group<'f>>,
+pub(crate) struct Groups {
+    groups: FxHashMap<GroupKey, Group>,
     by_time: FxHashMap<(usize, u32, u64), GroupKey>,
     /// By event and CPU the last group of labels whose sample may follow, and the first record of it.
-    last: FxHashMap<(usize, u32), (GroupKey, RawRecord<'f>)>,
-    /// Records in all groups.
+    last: FxHashMap<(usize, u32), (GroupKey, Kept)>,
+    /// Records in all groups, and the bytes of what they say.
     said: usize,
+    bytes: usize,
 }
 
 /// What a record here weighs beside one that waits in the queue: its group, its place by time, and itself.
 const WEIGHT: usize = 12;
 
-impl<'f> Groups<'f> {
+/// Bytes of an entry of the queue.
+const ENTRY: usize = 16;
+
+impl Groups {
     /// What is kept, in entries of the queue.
     pub(crate) fn weight(&self) -> usize {
-        self.said.saturating_mul(WEIGHT)
+        self.said.saturating_mul(WEIGHT).saturating_add(self.bytes / ENTRY)
     }
 
     /// A record with this payload was read, in the order of the file. It is of the handlers on `event`.
-    pub(crate) fn note(&mut self, event: usize, payload: &'f [u8]) {
+    pub(crate) fn note(&mut self, event: usize, payload: &[u8]) {
         let Some((hdr, said)) = read(payload) else { return };
         let key = (event, hdr.cpu, hdr.seq);
         let group = self.groups.entry(key).or_insert_with(|| Group {
@@ -84,8 +117,9 @@ impl<'f> Groups<'f> {
             claimed: false,
             delivered: false,
         });
-        group.said.push(said);
+        group.said.push((payload.into(), said.key.is_some()));
         self.said += 1;
+        self.bytes += payload.len();
         group.waiting += 1;
         if hdr.time != 0 {
             self.by_time.entry((event, hdr.cpu, hdr.time)).or_insert(key);
@@ -96,10 +130,10 @@ impl<'f> Groups<'f> {
     pub(crate) fn turn(
         &mut self,
         event: usize,
-        raw: &RawRecord<'f>,
+        raw: &RawRecord<'_>,
         hdr: &AiHdr,
         written: Option<u64>,
-    ) -> Option<Turn<'f>> {
+    ) -> Option<Turn> {
         let key = (event, hdr.cpu, hdr.seq);
         let group = self.groups.get_mut(&key)?;
         group.waiting = group.waiting.saturating_sub(1);
@@ -112,13 +146,13 @@ impl<'f> Groups<'f> {
             Turn::Waits
         } else {
             group.delivered = true;
-            Turn::Stands(group.said.clone())
+            Turn::Stands(group.all())
         };
         if may_follow && !group.claimed {
             // One that waits already stays with its first record.
             let place = (event, hdr.cpu);
             if self.last.get(&place).is_none_or(|(last, _)| *last != key) {
-                self.last.insert(place, (key, *raw));
+                self.last.insert(place, (key, Kept::new(raw)));
             }
         } else if group.waiting == 0 {
             self.forget(key);
@@ -127,7 +161,7 @@ impl<'f> Groups<'f> {
     }
 
     /// The labels of an ordinary sample. Values stand where they were written.
-    pub(crate) fn claim(&mut self, event: usize, cpu: u32, time: Option<u64>, ip: u64) -> Vec<Said<'f>> {
+    pub(crate) fn claim(&mut self, event: usize, cpu: u32, time: Option<u64>, ip: u64) -> Vec<Payload> {
         let by_time = time.and_then(|time| self.by_time.get(&(event, cpu, time)));
         let follows = |key: &GroupKey| {
             self.groups.get(key).is_some_and(|group| (group.time == 0 && group.ip == ip) || Some(group.time) == time)
@@ -139,7 +173,8 @@ impl<'f> Groups<'f> {
         }
         let Some(group) = self.groups.get_mut(&key) else { return Vec::new() };
         group.claimed = true;
-        let said = group.said.iter().filter(|said| said.key.is_some()).copied().collect();
+        let labels = group.said.iter().filter(|(_, is_label)| *is_label);
+        let said = labels.map(|(payload, _)| Arc::clone(payload)).collect();
         if group.waiting == 0 {
             self.forget(key);
         }
@@ -148,12 +183,7 @@ impl<'f> Groups<'f> {
 
     /// Something else of the event is about to go out on the CPU: the group of labels that waited there for its sample has
     /// none. `but` is the group that goes out.
-    pub(crate) fn passed(
-        &mut self,
-        event: usize,
-        cpu: u32,
-        but: Option<GroupKey>,
-    ) -> Option<(RawRecord<'f>, Vec<Said<'f>>)> {
+    pub(crate) fn passed(&mut self, event: usize, cpu: u32, but: Option<GroupKey>) -> Option<(Kept, Vec<Payload>)> {
         let (key, _) = self.last.get(&(event, cpu)).filter(|(key, _)| Some(*key) != but)?;
         let key = *key;
         let (_, raw) = self.last.remove(&(event, cpu))?;
@@ -161,16 +191,16 @@ impl<'f> Groups<'f> {
     }
 
     /// The recording has ended: the groups of labels that still wait for their samples, by event and CPU.
-    pub(crate) fn rest(&mut self) -> Vec<(usize, RawRecord<'f>, Vec<Said<'f>>)> {
+    pub(crate) fn rest(&mut self) -> Vec<(usize, Kept, Vec<Payload>)> {
         let mut last: Vec<_> = std::mem::take(&mut self.last).into_iter().collect();
         last.sort_by_key(|(place, _)| *place);
         last.into_iter().filter_map(|((event, _), (key, raw))| Some((event, raw, self.alone(key)?))).collect()
     }
 
     /// Takes a group for a sample of its own; `None` where it went out already.
-    fn alone(&mut self, key: GroupKey) -> Option<Vec<Said<'f>>> {
+    fn alone(&mut self, key: GroupKey) -> Option<Vec<Payload>> {
         let group = self.groups.get_mut(&key)?;
-        let said = (!group.delivered && !group.claimed).then(|| group.said.clone());
+        let said = (!group.delivered && !group.claimed).then(|| group.all());
         group.delivered = true;
         if group.waiting == 0 {
             self.forget(key);
@@ -181,6 +211,8 @@ impl<'f> Groups<'f> {
     fn forget(&mut self, key: GroupKey) {
         let Some(group) = self.groups.remove(&key) else { return };
         self.said = self.said.saturating_sub(group.said.len());
+        let bytes: usize = group.said.iter().map(|(payload, _)| payload.len()).sum();
+        self.bytes = self.bytes.saturating_sub(bytes);
         let (event, cpu, _) = key;
         let time = (event, cpu, group.time);
         if self.by_time.get(&time) == Some(&key) {
@@ -262,7 +294,8 @@ mod tests {
                     assert_eq!(groups.claim(0, 3, Some(seq), 7).len(), labels);
                 }
                 assert!(groups.len() <= 2, "{} of kind {kind} at {seq}", groups.len());
-                assert_eq!(groups.weight(), WEIGHT * 2 * groups.groups.len());
+                let bytes = 2 * payload.len() / ENTRY * groups.groups.len();
+                assert!(groups.weight().abs_diff(WEIGHT * 2 * groups.groups.len() + bytes) < 4);
             }
             groups.rest();
             assert_eq!((groups.len(), groups.weight()), (0, 0), "kind {kind}");

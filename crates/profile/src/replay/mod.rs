@@ -6,31 +6,33 @@ mod shape;
 mod target;
 
 use afterimage_perf_data::record::{Sample, cpumode, kind};
-use afterimage_perf_data::{Attr, AttrFlags, EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, context};
+use afterimage_perf_data::{
+    AnySource, Attr, AttrFlags, EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, Source, context,
+};
 
 use crate::said::Said;
 use crate::sample::TimedSample;
 use crate::state::State;
-use crate::stats::ReplayStats;
-use groups::{Groups, Turn};
+use crate::stats::{EventStats, ReplayStats};
+use groups::{Groups, Payload, Turn};
 use queue::{Entry, Queue};
 use shape::{Fields, Shape};
 use target::Targets;
 pub(crate) use target::stands_apart;
 
 /// What takes part in a replay.
-pub trait Sink<'f> {
+pub trait Sink {
     /// A sample, at its time.
-    fn sample(&mut self, state: &State, sample: &TimedSample<'f>);
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>);
 
     /// A sample that handlers from objects said something of; by default it is taken like any other.
-    fn said(&mut self, state: &State, sample: &TimedSample<'f>, said: &[Said<'f>]) {
+    fn said(&mut self, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         let _ = said;
         self.sample(state, sample);
     }
 
     /// Any other kernel record, in time order, after it took effect. `time` is 0 for records made up by the recorder.
-    fn record(&mut self, state: &State, time: u64, raw: &RawRecord<'f>) {
+    fn record(&mut self, state: &State, time: u64, raw: &RawRecord<'_>) {
         let _ = (state, time, raw);
     }
 }
@@ -38,14 +40,16 @@ pub trait Sink<'f> {
 /// How to replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
-    /// Most records that wait for their turn, 16 bytes each; what is kept of a handler's payload weighs as much as twelve. Only a recording without rounds, or with very long ones,
-    /// comes near it; then the older half goes and records that come later than that are counted as late.
+    /// Most records that wait for their turn, 16 bytes each; what is kept of a handler's payload weighs as much as twelve,
+    /// and its bytes. Only a recording without rounds, or with very long ones, comes near it; then the older half goes and records that come later than that are counted as late.
     pub max_pending: usize,
+    /// Most bytes of a stream that are kept for records which wait for their turn. The same holds there.
+    pub max_held: u64,
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        ReplayOptions { max_pending: 32 << 20 }
+        ReplayOptions { max_pending: 32 << 20, max_held: 256 << 20 }
     }
 }
 
@@ -58,27 +62,26 @@ pub struct Replayed {
     pub stats: ReplayStats,
 }
 
-/// Replays a recording: every record in time order changes the state, every sample goes to `sink`.
+/// Replays a recording in memory: every record in time order changes the state, every sample goes to `sink`.
 ///
 /// It does not fail: what can be read is replayed, and [`ReplayStats`] says what could not.
-pub fn replay<'f, S: Sink<'f>>(reader: &'f FileReader<'f>, options: &ReplayOptions, sink: &mut S) -> Replayed {
-    let mut run = Run::new(reader, options);
-    for raw in reader.records() {
-        match raw {
-            Ok(raw) => run.take(&raw, sink),
-            Err(error) => {
-                run.stats.error = Some(error);
-                break;
-            }
-        }
+pub fn replay<S: Sink>(reader: &FileReader<'_>, options: &ReplayOptions, sink: &mut S) -> Replayed {
+    Run::new(reader, options).all(&mut reader.source(), options, sink)
+}
+
+/// The same of a recording whose records come from `source`; `reader` is of its head.
+pub fn replay_from<S: Sink>(
+    reader: &FileReader<'_>,
+    source: &mut AnySource<'_>,
+    options: &ReplayOptions,
+    sink: &mut S,
+) -> Replayed {
+    let run = Run::new(reader, options);
+    match source {
+        AnySource::File(file) => run.all(file, options, sink),
+        AnySource::Parts(parts) => run.all(parts, options, sink),
+        AnySource::Stream(stream) => run.all(&mut **stream, options, sink),
     }
-    let rest = run.queue.rest();
-    run.hand_out(&rest, sink);
-    for (event, raw, said) in run.groups.rest() {
-        run.stands(event, &raw, &said, sink);
-    }
-    run.stats.late = run.queue.late;
-    Replayed { state: run.state, stats: run.stats }
 }
 
 /// The event of the records about processes and kernel text, in a recording of ours: others let it share the rings of
@@ -91,6 +94,21 @@ fn sideband(reader: &FileReader<'_>) -> Option<usize> {
     ours.then(dummy).flatten()
 }
 
+/// What becomes of a record that was read.
+enum Taken {
+    /// It had its turn.
+    Done,
+    /// It waits for it.
+    Waits,
+    /// It waits, and there is no room for more.
+    Full,
+    /// It ended a round.
+    Round,
+}
+
+/// Each so many records that wait, the memory that they hold is looked at.
+const LOOK_EACH: usize = 4096;
+
 struct Run<'f> {
     reader: &'f FileReader<'f>,
     shapes: Vec<Shape>,
@@ -100,7 +118,7 @@ struct Run<'f> {
     counts: bool,
     /// Whether handlers from objects wrote payloads, and those that wait for their turn.
     payloads: bool,
-    groups: Groups<'f>,
+    groups: Groups,
     /// The event whose ring holds no samples.
     sideband: Option<usize>,
     queue: Queue,
@@ -126,20 +144,75 @@ impl<'f> Run<'f> {
             queue: Queue::new(options.max_pending),
             state: State::new(reader.private().map_or(&[][..], |private| &private.texts)),
             known_texts: reader.private().is_some_and(|private| !private.texts.is_empty()),
-            stats: ReplayStats { finished: reader.finished(), ..ReplayStats::default() },
+            stats: ReplayStats {
+                finished: reader.finished(),
+                events: vec![EventStats::default(); reader.events().len()],
+                ..ReplayStats::default()
+            },
         }
     }
 
+    /// Reads everything.
+    fn all<Src: Source, S: Sink>(mut self, source: &mut Src, options: &ReplayOptions, sink: &mut S) -> Replayed {
+        // Damage is the end of the reading if no record follows it.
+        let mut damage: Option<Error> = None;
+        let rounds = source.has_rounds();
+        while let Some(next) = source.next_record() {
+            let (offset, taken) = match next {
+                Ok(raw) => (raw.offset, self.take(&raw, sink)),
+                Err(error) => {
+                    self.damaged(damage.replace(error));
+                    continue;
+                }
+            };
+            if damage.is_some() {
+                self.damaged(damage.take());
+            }
+            match taken {
+                Taken::Waits if self.queue.len() % LOOK_EACH != 0 || source.held_bytes() <= options.max_held => {}
+                Taken::Waits | Taken::Full => {
+                    let ready = self.queue.half();
+                    self.hand_out(&ready, source, sink);
+                }
+                Taken::Done => source.release(offset),
+                Taken::Round => {
+                    source.release(offset);
+                    if rounds {
+                        let ready = self.queue.round();
+                        self.hand_out(&ready, source, sink);
+                    }
+                }
+            }
+        }
+        let rest = self.queue.rest();
+        self.hand_out(&rest, source, sink);
+        for (event, kept, said) in self.groups.rest() {
+            self.stands(event, &kept.raw(), &said, sink);
+        }
+        self.stats.error = damage;
+        self.stats.late = self.queue.late;
+        self.stats.skipped_bytes = source.skipped();
+        self.stats.cut_bytes = source.cut();
+        self.stats.finished &= self.stats.cut_bytes == 0;
+        Replayed { state: self.state, stats: self.stats }
+    }
+
+    fn damaged(&mut self, damage: Option<Error>) {
+        let Some(damage) = damage else { return };
+        self.stats.damaged += 1;
+        self.stats.first_damage.get_or_insert(damage);
+    }
+
     #[inline]
-    fn take<S: Sink<'f>>(&mut self, raw: &RawRecord<'f>, sink: &mut S) {
+    fn take<S: Sink>(&mut self, raw: &RawRecord<'_>, sink: &mut S) -> Taken {
         self.stats.records += 1;
+        self.stats.kinds.add(raw.header.kind);
         if raw.header.kind >= kind::FIRST_USER {
             if raw.header.kind == kind::FINISHED_ROUND {
                 self.stats.rounds += 1;
-                let ready = self.queue.round();
-                self.hand_out(&ready, sink);
+                return Taken::Round;
             }
-            return;
+            return Taken::Done;
         }
         if self.counts && raw.header.kind == kind::SAMPLE {
             if let Some(event) = self.reader.event_for(raw) {
@@ -151,12 +224,15 @@ impl<'f> Run<'f> {
         }
         match self.time_of(raw) {
             // What the recorder made up before the recording, and what has no time, takes effect at once, as in perf.
-            None | Some(0 | u64::MAX) => self.hand_out_one(0, raw, sink),
+            None | Some(0 | u64::MAX) => {
+                self.hand_out_one(0, raw, sink);
+                Taken::Done
+            }
             Some(time) => {
                 let full = self.queue.push(Entry::new(time, raw.offset, raw.header.size));
-                if full || (self.payloads && self.queue.is_full_with(self.groups.weight())) {
-                    let ready = self.queue.half();
-                    self.hand_out(&ready, sink);
+                match full || (self.payloads && self.queue.is_full_with(self.groups.weight())) {
+                    true => Taken::Full,
+                    false => Taken::Waits,
                 }
             }
         }
@@ -171,18 +247,18 @@ impl<'f> Run<'f> {
         if raw.header.kind == kind::SAMPLE { shape.time_of_sample(raw.bytes) } else { shape.time_of_other(raw.bytes) }
     }
 
-    fn hand_out<S: Sink<'f>>(&mut self, entries: &[Entry], sink: &mut S) {
+    fn hand_out<Src: Source, S: Sink>(&mut self, entries: &[Entry], source: &mut Src, sink: &mut S) {
         for entry in entries {
-            let range = entry.range();
-            let raw = self.reader.bytes(&range).map(|b| RawRecord::parse(b, range.start, self.reader.endian()));
-            if let Some(Ok(raw)) = raw {
+            let (offset, size) = entry.place();
+            if let Some(raw) = source.record_at(offset, size) {
                 self.hand_out_one(entry.time, &raw, sink);
             }
+            source.release(offset);
         }
     }
 
     #[inline]
-    fn hand_out_one<S: Sink<'f>>(&mut self, time: u64, raw: &RawRecord<'f>, sink: &mut S) {
+    fn hand_out_one<S: Sink>(&mut self, time: u64, raw: &RawRecord<'_>, sink: &mut S) {
         self.state.set_time(time);
         if raw.header.kind == kind::SAMPLE {
             return self.sample(raw, sink);
@@ -196,6 +272,12 @@ impl<'f> Run<'f> {
                 sink.record(&self.state, time, raw);
             }
             Ok(record) => {
+                if let Record::LostSamples(_) = record {
+                    let event = self.reader.event_for(raw).unwrap_or(0);
+                    if let Some(stats) = self.stats.events.get_mut(event) {
+                        stats.lost_samples += 1;
+                    }
+                }
                 self.state.apply(time, &record, &mut self.stats);
                 sink.record(&self.state, time, raw);
             }
@@ -204,12 +286,15 @@ impl<'f> Run<'f> {
     }
 
     #[inline]
-    fn sample<S: Sink<'f>>(&mut self, raw: &RawRecord<'f>, sink: &mut S) {
+    fn sample<S: Sink>(&mut self, raw: &RawRecord<'_>, sink: &mut S) {
         let Some(event) = self.reader.event_for(raw) else {
             self.stats.unknown_event += 1;
             return;
         };
         let Some(shape) = self.shapes.get(event).copied() else { return };
+        if let Some(stats) = self.stats.events.get_mut(event) {
+            stats.samples += 1;
+        }
         let Some(fields) = shape.fields(raw) else {
             return self.undecodable(Error::at(ErrorKind::Truncated, "sample", raw.offset));
         };
@@ -226,18 +311,19 @@ impl<'f> Run<'f> {
         let count = if self.counts { self.targets.count(event, raw.offset) } else { 1 };
         let misc = raw.header.misc;
         let said = if self.targets.said(event) { self.claim(event, &fields, sink) } else { Vec::new() };
+        let said = read_all(&said);
         let rest = Rest { count, misc, cgroup, emitted: false, said: &said };
         self.deliver(raw, event, target.event, fields, rest, sink);
     }
 
     /// The payload in a sample of an event that takes handlers' output, and the event that they ran on.
-    fn payload(&self, raw: &RawRecord<'f>, event: usize) -> Option<(usize, &'f [u8])> {
+    fn payload<'r>(&self, raw: &RawRecord<'r>, event: usize) -> Option<(usize, &'r [u8])> {
         let of = self.targets.said_of(event)?;
         Some((of, Sample::decode(raw, self.reader.layout(event)?).ok()?.raw?))
     }
 
     /// A sample was read; one with a payload has to be known before its turn.
-    fn note(&mut self, raw: &RawRecord<'f>) {
+    fn note(&mut self, raw: &RawRecord<'_>) {
         let Some(event) = self.reader.event_for(raw) else { return };
         if let Some((of, payload)) = self.payload(raw, event) {
             self.groups.note(of, payload);
@@ -245,20 +331,20 @@ impl<'f> Run<'f> {
     }
 
     /// The labels of an ordinary sample whose turn it is.
-    fn claim<S: Sink<'f>>(&mut self, event: usize, fields: &Fields<'f>, sink: &mut S) -> Vec<Said<'f>> {
+    fn claim<S: Sink>(&mut self, event: usize, fields: &Fields<'_>, sink: &mut S) -> Vec<Payload> {
         let cpu = fields.cpu.unwrap_or(0);
         let said = self.groups.claim(event, cpu, fields.time, fields.ip);
         // Labels that waited for a sample, and it is not this one.
-        if let Some((raw, said)) = self.groups.passed(event, cpu, None) {
-            self.stands(event, &raw, &said, sink);
+        if let Some((kept, said)) = self.groups.passed(event, cpu, None) {
+            self.stands(event, &kept.raw(), &said, sink);
         }
         said
     }
 
     /// The turn of a payload of a handler from an object on `of`. `None` if it is none.
-    fn written<S: Sink<'f>>(
+    fn written<S: Sink>(
         &mut self,
-        raw: &RawRecord<'f>,
+        raw: &RawRecord<'_>,
         event: usize,
         of: usize,
         written: Option<u64>,
@@ -266,8 +352,8 @@ impl<'f> Run<'f> {
     ) -> Option<()> {
         let (_, payload) = self.payload(raw, event)?;
         let (hdr, _) = groups::read(payload)?;
-        if let Some((raw, said)) = self.groups.passed(of, hdr.cpu, Some((of, hdr.cpu, hdr.seq))) {
-            self.stands(of, &raw, &said, sink);
+        if let Some((kept, said)) = self.groups.passed(of, hdr.cpu, Some((of, hdr.cpu, hdr.seq))) {
+            self.stands(of, &kept.raw(), &said, sink);
         }
         if let Turn::Stands(said) = self.groups.turn(of, raw, &hdr, written)? {
             self.stands(of, raw, &said, sink);
@@ -277,7 +363,7 @@ impl<'f> Run<'f> {
 
     /// The first record of what was written of a sample goes out as a sample: of the event that takes the output, or of
     /// `of`, whose handlers wrote it, where all that there is of its samples was written by handlers.
-    fn stands<S: Sink<'f>>(&mut self, of: usize, raw: &RawRecord<'f>, said: &[Said<'f>], sink: &mut S) {
+    fn stands<S: Sink>(&mut self, of: usize, raw: &RawRecord<'_>, said: &[Payload], sink: &mut S) {
         let Some(event) = self.reader.event_for(raw) else { return };
         let Some(outer) = self.shapes.get(event).and_then(|shape| shape.fields(raw)) else { return };
         let Some((hdr, _)) = self.payload(raw, event).and_then(|(_, payload)| groups::read(payload)) else { return };
@@ -292,16 +378,17 @@ impl<'f> Run<'f> {
         };
         let misc = if hdr.ip >> 63 == 1 { cpumode::KERNEL } else { cpumode::USER };
         let target = self.targets.of(event).said;
+        let said = &read_all(said);
         self.deliver(raw, event, target, fields, Rest { count: 1, misc, cgroup: None, emitted: true, said }, sink);
     }
 
     /// A sample whose raw data are what the `emit` handler wrote. `None` if they are another handler's.
-    fn emitted<S: Sink<'f>>(
+    fn emitted<S: Sink>(
         &mut self,
-        raw: &RawRecord<'f>,
+        raw: &RawRecord<'_>,
         event: usize,
         target: usize,
-        outer: &Fields<'f>,
+        outer: &Fields<'_>,
         sink: &mut S,
     ) -> Option<()> {
         let layout = self.reader.layout(event)?;
@@ -328,13 +415,13 @@ impl<'f> Run<'f> {
     }
 
     #[inline]
-    fn deliver<S: Sink<'f>>(
+    fn deliver<S: Sink>(
         &mut self,
-        raw: &RawRecord<'f>,
+        raw: &RawRecord<'_>,
         recorded_as: usize,
         event: usize,
-        fields: Fields<'f>,
-        rest: Rest<'_, 'f>,
+        fields: Fields<'_>,
+        rest: Rest<'_>,
         sink: &mut S,
     ) {
         let Some(layout) = self.reader.layout(recorded_as) else { return };
@@ -372,7 +459,7 @@ impl<'f> Run<'f> {
         }
     }
 
-    fn cgroup(&self, raw: &RawRecord<'f>, event: usize) -> Option<u64> {
+    fn cgroup(&self, raw: &RawRecord<'_>, event: usize) -> Option<u64> {
         Sample::decode(raw, self.reader.layout(event)?).ok()?.cgroup
     }
 
@@ -384,12 +471,17 @@ impl<'f> Run<'f> {
 }
 
 /// What a sample has beside its fields.
-struct Rest<'s, 'f> {
+struct Rest<'s> {
     count: u64,
     misc: u16,
     cgroup: Option<u64>,
     emitted: bool,
-    said: &'s [Said<'f>],
+    said: &'s [Said<'s>],
+}
+
+/// What handlers said, read from what they wrote.
+fn read_all(payloads: &[Payload]) -> Vec<Said<'_>> {
+    payloads.iter().filter_map(|payload| Some(groups::read(payload)?.1)).collect()
 }
 
 /// For how many counts a sample of an event stands that does not say so itself: the event's fixed period, or the nanoseconds

@@ -22,10 +22,9 @@ impl Entry {
         Entry { time, place: offset << 16 | u64::from(size) }
     }
 
-    /// The bytes of the file that hold the record.
-    pub(crate) fn range(self) -> std::ops::Range<u64> {
-        let start = self.place >> 16;
-        start..start + (self.place & 0xffff)
+    /// Where the record begins, and its size.
+    pub(crate) fn place(self) -> (u64, u16) {
+        (self.place >> 16, (self.place & 0xffff) as u16)
     }
 }
 
@@ -63,6 +62,11 @@ impl Queue {
     #[inline]
     pub(crate) fn is_full_with(&self, more: usize) -> bool {
         self.waiting.len().saturating_add(more) >= self.most
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     /// A round ended: what may go, in order.

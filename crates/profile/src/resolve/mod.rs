@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use afterimage_kernel_text::{TextId, TextKind};
-use afterimage_perf_data::{BuildId, FileReader};
+use afterimage_perf_data::{AnySource, BuildId, FileReader};
 use afterimage_symbols::lines::DwarfLines;
 use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, demangle};
 use rustc_hash::FxHashMap;
@@ -81,6 +81,13 @@ impl Resolver {
             by_loc: FxHashMap::default(),
             names: Interner::default(),
             dwarf: FxHashMap::default(),
+        }
+    }
+
+    /// Takes the build IDs that a stream told only behind its records. Names that were given before are not taken back.
+    pub fn learn(&mut self, source: &AnySource<'_>) {
+        if let Some(told) = source.told_late() {
+            self.features.build_ids.extend(told.build_ids.iter().cloned());
         }
     }
 

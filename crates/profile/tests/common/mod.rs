@@ -1,13 +1,12 @@
 //! Small recordings made by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests")]
 
-use std::io::Cursor;
-
 use afterimage_perf_data::record::{Comm, FileId, Ksymbol, Mmap2, Record, Sample, SampleId, Task, cpumode, misc};
 use afterimage_perf_data::{
     Attr, AttrFlags, Callchain, Endian, EventDesc, Features, FileReader, FileWriter, Layout, Private, SampleType,
 };
 use afterimage_profile::{Place, ReplayOptions, ReplayStats, Replayed, Sink, State, TimedSample, replay};
+use std::io::Cursor;
 
 /// A recording in the making. Every record goes to the end, whatever its time.
 pub(crate) struct Recording {
@@ -175,8 +174,8 @@ impl Recording {
 #[derive(Default)]
 pub(crate) struct Lines(pub(crate) Vec<String>);
 
-impl<'f> Sink<'f> for Lines {
-    fn sample(&mut self, state: &State, s: &TimedSample<'f>) {
+impl Sink for Lines {
+    fn sample(&mut self, state: &State, s: &TimedSample<'_>) {
         let loc = state.locate(s.process, s.mode(), s.ip);
         let place = match loc.place {
             Place::Kernel => "kernel".to_owned(),

@@ -1,0 +1,178 @@
+//! One recording in every form that a recording can have reads the same.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+#[path = "common/forms.rs"]
+mod forms;
+
+use std::io::Read;
+
+use afterimage_perf_data::{AnySource, Endian, FileReader, PartsSource, RecordStream, stream};
+use afterimage_profile::{ReplayOptions, ReplayStats, replay_from};
+use afterimage_testkit::{Need, corpus, has};
+use common::{Lines, Recording, attr, bpf_output, event, lines};
+use forms::{compressed, mixture, streamed, swapped};
+
+/// What comes in pieces of a few bytes, as from a slow pipe.
+struct Slow<'a>(&'a [u8], usize);
+
+impl Read for Slow<'_> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let most = self.1.min(to.len());
+        self.0.read(&mut to[..most])
+    }
+}
+
+fn from_source(reader: &FileReader<'_>, mut source: AnySource<'_>) -> (Vec<String>, ReplayStats) {
+    let mut sink = Lines::default();
+    let stats = replay_from(reader, &mut source, &ReplayOptions::default(), &mut sink).stats;
+    (sink.0, stats)
+}
+
+/// Reads a stream as it comes.
+fn from_pipe(bytes: &[u8], piece: usize) -> (Vec<String>, ReplayStats) {
+    let mut from = Slow(bytes, piece);
+    let head = stream::read_head(&mut from, 1 << 30).unwrap();
+    let reader = FileReader::open_packed(&head).unwrap();
+    assert!(reader.is_pipe());
+    let packed = reader.is_compressed();
+    let stream = RecordStream::new(&head, from, reader.table().clone(), packed);
+    from_source(&reader, AnySource::Stream(Box::new(stream)))
+}
+
+#[test]
+fn a_stream_reads_as_the_file_does() {
+    let file = mixture(3000);
+    let (expected, stats) = lines(&file);
+    assert_eq!((expected.len(), stats.late, stats.rounds), (4000, 0, 300));
+    let pipe = streamed(&file);
+    for piece in [pipe.len(), 4096, 13] {
+        let (lines, stats) = from_pipe(&pipe, piece);
+        assert_eq!(lines, expected, "pieces of {piece}");
+        assert_eq!((stats.damaged, stats.cut_bytes, stats.finished), (0, 0, true));
+        assert!(stats.error.is_none());
+    }
+}
+
+#[test]
+fn a_stream_that_still_grows_is_read_to_its_last_whole_record() {
+    let file = mixture(300);
+    let (expected, _) = lines(&file);
+    let pipe = streamed(&file);
+    let mut cut_short = 0;
+    for end in (pipe.len() / 2..pipe.len()).step_by(7) {
+        let (lines, stats) = from_pipe(&pipe[..end], 1000);
+        assert!(expected.starts_with(&lines), "{end}");
+        assert!(stats.error.is_none() && stats.damaged == 0, "{end}: {stats:?}");
+        assert_eq!(stats.finished, stats.cut_bytes == 0);
+        cut_short += usize::from(!stats.finished);
+        // The same bytes in memory.
+        let (same, _) = common::lines(&pipe[..end]);
+        assert_eq!(same, lines, "{end}");
+    }
+    assert!(cut_short > 10);
+}
+
+#[test]
+fn compressed_records_read_as_the_file_does() {
+    let file = mixture(3000);
+    let (expected, _) = lines(&file);
+    let packed = compressed(&file);
+    let reader = FileReader::open_packed(&packed).unwrap();
+    assert!(reader.is_compressed());
+    let (lines, stats) = from_source(&reader, AnySource::Stream(Box::new(reader.unpacked())));
+    assert_eq!(lines, expected);
+    assert_eq!((stats.damaged, stats.late), (0, 0));
+    // Not finished: the records themselves say that they are compressed.
+    let mut unfinished = packed.clone();
+    unfinished[72..104].fill(0);
+    let reader = FileReader::open_packed(&unfinished).unwrap();
+    assert!(!reader.finished() && reader.is_compressed());
+    assert_eq!(from_source(&reader, AnySource::Stream(Box::new(reader.unpacked()))).0, expected);
+    // Damaged in the middle: what came before is there, and the rest is told.
+    let mut damaged = packed;
+    let at = damaged.len() / 2;
+    damaged[at..at + 60].fill(0xff);
+    let reader = FileReader::open_packed(&damaged).unwrap();
+    let (some, stats) = from_source(&reader, AnySource::Stream(Box::new(reader.unpacked())));
+    assert!(some.len() > 500 && some.len() < expected.len() && expected[..500] == some[..500], "{}", some.len());
+    assert!(stats.damaged + u64::from(stats.error.is_some()) > 0, "{stats:?}");
+    assert!(stats.skipped_bytes > 0);
+}
+
+/// A file for each recording thread, without rounds: the samples of two CPUs, each in order, put together.
+#[test]
+fn files_of_several_threads_are_merged() {
+    let events = vec![event(attr(), 1, "cpu-clock"), event(bpf_output(), 2, "bpf-output")];
+    let mut first = Recording::of(events.clone());
+    first.comm(0, 7, "worker", false);
+    let first = first.finish();
+    let mut parts = Vec::new();
+    let mut all = Recording::of(events.clone());
+    all.comm(0, 7, "worker", false);
+    for cpu in 0..3_u64 {
+        let mut one = Recording::of(events.clone());
+        for time in 0..20_000 {
+            one.sample(time * 3 + cpu + 1, 7, 0x1000 + cpu);
+        }
+        let bytes = one.finish();
+        let reader = FileReader::open(&bytes).unwrap();
+        parts.push(forms::records_of(&reader));
+    }
+    for time in 0..60_000 {
+        all.sample(time + 1, 7, 0x1000 + time % 3);
+    }
+    let (expected, _) = lines(&all.finish());
+    let reader = FileReader::open(&first).unwrap();
+    let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let (lines, stats) = from_source(&reader, AnySource::Parts(PartsSource::new(&first, reader.records(), &slices)));
+    assert!(lines == expected, "{} of {} lines", lines.len(), expected.len());
+    assert_eq!((stats.late, stats.damaged), (0, 0));
+    // What is damaged in one of them has its place there.
+    let mut hurt = parts.clone();
+    hurt[1][6..8].fill(0);
+    let slices: Vec<&[u8]> = hurt.iter().map(Vec::as_slice).collect();
+    let (_, stats) = from_source(&reader, AnySource::Parts(PartsSource::new(&first, reader.records(), &slices)));
+    let damage = stats.first_damage.unwrap();
+    assert_eq!((stats.samples, damage.offset()), (59_999, Some(0)));
+    assert!(damage.to_string().starts_with("data file 2, record of 0 bytes"), "{damage}");
+}
+
+#[test]
+fn the_other_byte_order_reads_the_same() {
+    let file = mixture(3000);
+    let twin = swapped(&file);
+    let reader = FileReader::open(&twin).unwrap();
+    assert_eq!(reader.endian(), Endian::Big);
+    assert!(reader.problems().is_empty() && reader.features().hostname.as_deref() == Some("here"));
+    let (expected, stats) = lines(&file);
+    let (swapped, of_twin) = lines(&twin);
+    assert_eq!(swapped, expected);
+    assert_eq!((of_twin.samples, of_twin.late, of_twin.rounds), (stats.samples, stats.late, stats.rounds));
+}
+
+#[test]
+fn twins_of_what_others_recorded_read_the_same() {
+    if !has("twins_of_what_others_recorded_read_the_same", &[Need::Corpus]) {
+        return;
+    }
+    let mut compared = 0;
+    for folder in std::fs::read_dir(corpus().unwrap()).unwrap().flatten().filter(|e| e.path().is_dir()) {
+        for path in std::fs::read_dir(folder.path()).unwrap().flatten().map(|e| e.path()) {
+            let bytes = std::fs::read(&path).unwrap();
+            let Ok(reader) = FileReader::open(&bytes) else { continue };
+            // Data behind AUXTRACE records is none of samples, and has no place in the twin.
+            if reader.is_pipe() || reader.records().any(|raw| raw.is_err()) {
+                continue;
+            }
+            let twin = swapped(&bytes);
+            let of_twin = FileReader::open(&twin).unwrap();
+            assert_eq!(of_twin.events().len(), reader.events().len());
+            let ((expected, stats), (lines, swapped_stats)) = (lines(&bytes), lines(&twin));
+            assert!(lines == expected, "{}", path.display());
+            assert_eq!(stats.samples, swapped_stats.samples, "{}", path.display());
+            compared += 1;
+        }
+    }
+    assert!(compared >= 19, "{compared}");
+}
