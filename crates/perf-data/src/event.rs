@@ -55,6 +55,31 @@ const CACHE_OPS: [(&str, &str); 3] =
 
 /// The name that perf gives an event which has none of its own, with its modifiers.
 pub fn default_name(attr: &Attr) -> String {
+    let mut name = bare_name(attr);
+    let letters = modifiers(attr);
+    if !letters.is_empty() {
+        name.push(':');
+        name.push_str(&letters);
+    }
+    name
+}
+
+/// The same as perf gives it when it has but the attr to go by: it tells then also whether host and guests were counted, if
+/// that is not what its own option for such an event would have set (`evsel__add_modifiers`, tools/perf/util/evsel.c).
+pub(crate) fn name_of_attr_alone(attr: &Attr) -> String {
+    let has = |f| attr.flags.contains(f);
+    let narrowed = [AttrFlags::EXCLUDE_KERNEL, AttrFlags::EXCLUDE_USER, AttrFlags::EXCLUDE_HV].into_iter().any(has)
+        || attr.precise_ip() > 0;
+    let mut letters = modifiers(attr);
+    if has(AttrFlags::EXCLUDE_HOST) || has(AttrFlags::EXCLUDE_GUEST) == narrowed {
+        let modes = [(AttrFlags::EXCLUDE_HOST, 'H'), (AttrFlags::EXCLUDE_GUEST, 'G')];
+        letters.extend(modes.into_iter().filter(|(f, _)| !has(*f)).map(|(_, c)| c));
+    }
+    let name = bare_name(attr);
+    if letters.is_empty() { name } else { format!("{name}:{letters}") }
+}
+
+fn bare_name(attr: &Attr) -> String {
     let config = attr.config as usize;
     let base = match attr.kind {
         0 => HARDWARE.get(config & 0xffff_ffff).map(|s| (*s).to_owned()),
@@ -64,12 +89,10 @@ pub fn default_name(attr: &Attr) -> String {
         5 => Some(breakpoint_name(attr)),
         _ => None,
     };
-    let mut name = base.unwrap_or_else(|| match attr.kind {
+    base.unwrap_or_else(|| match attr.kind {
         4 => format!("raw 0x{:x}", attr.config),
         kind => format!("event {kind}/0x{:x}", attr.config),
-    });
-    name.push_str(&modifiers(attr));
-    name
+    })
 }
 
 fn cache_name(config: u64) -> Option<String> {
@@ -102,5 +125,5 @@ fn modifiers(attr: &Attr) -> String {
         letters.extend(modes.iter().filter(|(f, _)| !excluded(*f)).map(|(_, c)| *c));
     }
     letters.extend((0..attr.precise_ip()).map(|_| 'p'));
-    if letters.is_empty() { letters } else { format!(":{letters}") }
+    letters
 }

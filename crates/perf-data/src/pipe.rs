@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use crate::bytes::{Cursor, Out};
+use crate::event::name_of_attr_alone;
 use crate::features::{BuildIdEntry, bit, decode_one};
 use crate::header::{MAGIC, SIZE_PIPE};
 use crate::private::FEATURE_BIT;
@@ -174,7 +175,8 @@ fn event(raw: &RawRecord<'_>, endian: Endian) -> Result<EventDesc> {
     let body = raw.body();
     let attr = Attr::decode(body, endian).map_err(at)?;
     let ids = body.get(Attr::stated_size(body, endian)..).unwrap_or_default();
-    Ok(EventDesc::named_by_attr(attr, crate::Words::new(ids, endian).iter().collect()))
+    let name = name_of_attr_alone(&attr);
+    Ok(EventDesc { attr, ids: crate::Words::new(ids, endian).iter().collect(), name })
 }
 
 fn rename(events: &mut [EventDesc], c: &mut Cursor<'_>) -> Result<()> {

@@ -155,7 +155,7 @@ fn damage(name: &str, good: &[u8], numbers: &mut Numbers) -> usize {
         bounded(&flipped, &format!("{name} flipped at {at}"));
         done += 2;
     }
-    for size in [0_u16, u16::MAX & !7, 13] {
+    for size in [0_u16, 0xfff8, 13] {
         for _ in 0..cases() / 3 {
             let Some(at) = places.get(numbers.below(places.len())).copied() else { break };
             let mut lying = good.to_vec();

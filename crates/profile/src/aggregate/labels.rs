@@ -58,7 +58,7 @@ pub(crate) struct Labels<'f> {
     wanted: Vec<String>,
     types: SaidTypes<'f>,
     /// Numbers of values (from 1 on) by what was said: by handler and type, then by the bytes.
-    known: FxHashMap<(u16, Option<u32>), FxHashMap<Box<[u8]>, u32>>,
+    known: FxHashMap<(u16, Option<u32>), Numbers>,
     /// The same by the text: two types may show the same.
     by_text: FxHashMap<String, u32>,
     values: Vec<Arc<Label>>,
@@ -68,6 +68,9 @@ pub(crate) struct Labels<'f> {
     /// By event, handler and type.
     sums: BTreeMap<(usize, u16, Option<u32>), Sums>,
 }
+
+/// Numbers of values of one type.
+type Numbers = FxHashMap<Box<[u8]>, u32>;
 
 /// How many were said, and how many of them cannot be read.
 type Sum = (u64, u64);
