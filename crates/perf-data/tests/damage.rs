@@ -21,13 +21,16 @@ fn read(bytes: &[u8]) -> (Vec<u64>, Vec<(ErrorKind, u64)>, u64) {
     (good, bad, records.skipped())
 }
 
+/// The byte at a place of the damage.
+type Fill = fn(usize) -> u8;
+
 /// Bytes of any kind over one record or several.
 #[test]
 fn records_go_on_behind_damage() {
     let bytes = common::recording();
     let (all, bad, skipped) = read(&bytes);
     assert_eq!((bad.len(), skipped), (0, 0));
-    let fills: [(&str, fn(usize) -> u8); 5] = [
+    let fills: [(&str, Fill); 5] = [
         ("zeros", |_| 0),
         ("ones", |_| 0xff),
         ("text", |i| b"It was a dark and stormy night; "[i % 32]),
