@@ -144,7 +144,9 @@ fn shares(kept: &Kept) -> BTreeMap<&'static str, Share> {
             "xdp" => "load_xdp",
             "fentry" => "load_fentry",
             "cbpf" => {
-                let it = |_: &TextDesc, bytes: &[u8]| holds(bytes, &n.to_le_bytes());
+                // It begins by loading its number: mov $n, %eax.
+                let [a, b, c, d] = n.to_le_bytes();
+                let it = |_: &TextDesc, bytes: &[u8]| holds(bytes, &[0xb8, a, b, c, d]);
                 let told: Vec<&TextDesc> = texts.of_kind("cbpf").filter(|text| texts.any(text, &it)).collect();
                 shares.entry("filters").or_default().add(&texts, &told, &it);
                 continue;
