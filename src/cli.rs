@@ -100,7 +100,7 @@ pub(crate) struct ReportArgs {
     /// Count a sample for the function it hit alone (the default, unlike perf)
     #[arg(long, overrides_with = "children")]
     pub(crate) no_children: bool,
-    /// How to show call chains: graph, fractal, flat, folded or none; then a least percentage and a limit of lines; caller or callee
+    /// How to show call chains: graph, fractal, flat, folded or none; then a least percentage and a limit of lines; caller or callee; function, address or srcline, by which frames are told apart
     #[arg(short = 'g', long, value_name = "HOW", num_args = 0..=1, default_missing_value = "graph")]
     pub(crate) call_graph: Option<String>,
     /// Call chains from the outermost caller down (as -g caller)

@@ -291,6 +291,36 @@ fn a_report_tells_programs_of_one_name_and_place_apart() {
     assert_eq!(elsewhere, 1);
 }
 
+/// Two calls of a subprogram from one program, the second one four bytes into what it returns to.
+#[test]
+fn frames_of_chains_are_told_apart_by_function_line_or_address() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    let mut made = Made::at(&path, vec![event("cpu-clock", 11, true)]);
+    made.comm(42, b"loader");
+    made.text(42, PLACE, FIRST_CODE.len() as u32, FIRST_NAME, false);
+    made.text(42, SUBPROGRAM, SUBPROGRAM_CODE.len() as u32, SUBPROGRAM_NAME, false);
+    made.program(42, 7, FIRST);
+    // A caller's address is that behind its call.
+    for (caller, samples) in [(PLACE + 5, 3), (PLACE + 6, 1), (PLACE + 14, 4)] {
+        (0..samples).for_each(|_| made.kernel_chain(0, 42, 1000, &[SUBPROGRAM, caller]));
+    }
+    made.finish_with(&features(), None);
+    let chains = |key: &str| -> Vec<String> {
+        let how = format!("folded,{key}");
+        let report = text(&["report", "-q", "--no-children", "-i", word(&path), "--sort", "comm", "-g", &how]);
+        report.lines().filter(|line| line.contains(';')).map(str::to_owned).collect()
+    };
+    let (inner, outer) = (SUBPROGRAM_NAME, FIRST_NAME);
+    assert_eq!(chains("function"), [format!("100.00% {inner};{outer}")]);
+    let by_line = [("10", "50.00%"), ("11", "50.00%")];
+    let by_line = by_line.map(|(line, share)| format!("{share} {inner} hot.bpf.c:3;{outer} hot.bpf.c:{line}"));
+    assert_eq!(chains("srcline"), by_line);
+    let by_address = [("0xd", "50.00%"), ("0x4", "37.50%"), ("0x5", "12.50%")];
+    let by_address = by_address.map(|(offset, share)| format!("{share} {inner}+0x0;{outer}+{offset}"));
+    assert_eq!(chains("address"), by_address);
+}
+
 #[test]
 fn lines_stand_in_scripts_as_in_perfs() {
     let folder = folder();

@@ -1,6 +1,6 @@
 //! Call chains as branches: runs of frames without a fork, under the least share that is shown.
 
-use afterimage_profile::{Node, Profile, SortKey, Tree};
+use afterimage_profile::{ChainKey, Node, Profile, SortKey, Tree};
 
 use crate::terminal::clean;
 
@@ -59,14 +59,17 @@ fn run(profile: &Profile, first: &Node, least: Least) -> Branch {
     Branch { names, total: last.total.period, own: last.own.period, branches }
 }
 
-/// The symbol; where rows are told apart by text or line, with the program's id and the line.
+/// The symbol; with the program's id, the line or the offset, where those tell rows or frames apart.
 fn name(profile: &Profile, node: &Node) -> String {
     let mut name = clean(&node.frame.name()).into_owned();
     let text = node.frame.text.filter(|_| profile.sort().contains(&SortKey::Text));
     if let Some(program) = text.and_then(|id| profile.state.kernel().text(id)?.program) {
         name += &format!("@{}", program.id);
     }
-    // Lines are known only where rows are told apart by them.
+    if profile.chain_key() == ChainKey::Address && node.frame.symbol.is_ok() {
+        name += &format!("+{:#x}", node.frame.offset);
+    }
+    // Lines are known only where rows or frames are told apart by them.
     if let Some(line) = profile.source_line(&node.frame) {
         name += &format!(" {}", clean(&line.to_string()));
     }

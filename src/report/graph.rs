@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::branch::{Branch, Least};
 use crate::exit::{Problem, not_yet};
-use afterimage_profile::Order;
+use afterimage_profile::{ChainKey, Order};
 
 /// The form of a call chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,13 @@ pub(crate) struct GraphOptions {
     pub(crate) limit: usize,
     /// Given, or what suits the report.
     pub(crate) order: Option<Order>,
+    /// What tells frames apart.
+    pub(crate) key: ChainKey,
 }
 
 impl Default for GraphOptions {
     fn default() -> Self {
-        GraphOptions { form: Form::Graph, least: 0.5, limit: 0, order: None }
+        GraphOptions { form: Form::Graph, least: 0.5, limit: 0, order: None, key: ChainKey::Function }
     }
 }
 
@@ -53,8 +55,11 @@ impl GraphOptions {
                 "none" | "no" => options.form = Form::None,
                 "caller" => options.order = Some(Order::Caller),
                 "callee" => options.order = Some(Order::Callee),
-                "function" | "percent" => {}
-                "address" | "srcline" | "branch" | "period" | "count" => return Err(not_yet(&format!("-g {word}"))),
+                "function" => options.key = ChainKey::Function,
+                "address" => options.key = ChainKey::Address,
+                "srcline" => options.key = ChainKey::Srcline,
+                "percent" => {}
+                "branch" | "period" | "count" => return Err(not_yet(&format!("-g {word}"))),
                 number => {
                     numbers += 1;
                     let bad = || Problem::usage(format!("-g {text}: {number} is no form, order or number"));
@@ -294,13 +299,21 @@ mod tests {
     #[test]
     fn words_of_g_come_in_any_order() {
         let options = GraphOptions::parse("caller,0.1,fractal,7").unwrap();
-        let expected = GraphOptions { form: Form::Fractal, least: 0.1, limit: 7, order: Some(Order::Caller) };
+        let expected = GraphOptions {
+            form: Form::Fractal,
+            least: 0.1,
+            limit: 7,
+            order: Some(Order::Caller),
+            ..GraphOptions::default()
+        };
         assert_eq!(options, expected);
         assert_eq!(GraphOptions::parse("").unwrap(), GraphOptions::default());
+        let keys = ["graph,srcline", "address", "function"].map(|text| GraphOptions::parse(text).unwrap().key);
+        assert_eq!(keys, [ChainKey::Srcline, ChainKey::Address, ChainKey::Function]);
         for (text, says) in [
             ("tree", "-g tree: tree is no form, order or number"),
             ("graph,101", "-g graph,101: 101 is no form, order or number"),
-            ("graph,srcline", "-g srcline: not supported yet"),
+            ("graph,branch", "-g branch: not supported yet"),
         ] {
             assert_eq!(GraphOptions::parse(text).unwrap_err().to_string(), says);
         }

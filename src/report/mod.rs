@@ -138,6 +138,7 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
         sort: plan.sort.clone(),
         labels: plan.labels.clone(),
         chains: plan.draws_chains() || plan.children,
+        chain_key: plan.graph.key,
         children: plan.children,
         ..AggregateOptions::default()
     };

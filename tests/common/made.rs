@@ -145,6 +145,26 @@ impl Made {
         self.put(&Record::Sample(sample), event);
     }
 
+    /// A sample in the kernel with a chain, innermost first.
+    pub(crate) fn kernel_chain(&mut self, event: usize, pid: u32, period: u64, addresses: &[u64]) {
+        self.time += 1_000_000;
+        let words = std::iter::once(context::KERNEL).chain(addresses.iter().copied());
+        let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+        let sample = Sample {
+            misc: 1,
+            identifier: Some(self.events[event].ids[0]),
+            ip: addresses.first().copied(),
+            pid: Some(pid),
+            tid: Some(pid),
+            time: Some(self.time),
+            cpu: Some(1),
+            period: Some(period),
+            callchain: Some(Callchain::new(&bytes, Endian::Little)),
+            ..Sample::default()
+        };
+        self.put(&Record::Sample(sample), event);
+    }
+
     /// The time of the last record, ns.
     pub(crate) fn now(&self) -> u64 {
         self.time

@@ -1,15 +1,16 @@
 //! How texts come and go at one start address, in whatever order it is told.
 //!
+//! Of two things that are told of one start and one time, the end comes before the beginning: a place is free before it is
+//! used again, and no text lives for no time.
+//!
 //! An end without its beginning makes an **orphan**: a text that is taken to live from the end of what stood there
 //! before. While that end is not known either, the place is the earlier text's up to the orphan's own end. So the lives
 //! at a start are the same in the end, however the records of several CPUs were mixed.
 
-use std::collections::HashMap;
-
 use crate::lives::Life;
 use crate::rows::{NEVER, New, flag};
 use crate::text::{BpfProgram, Loader, TextId, TextKind};
-use crate::timeline::{Seen, Timeline, until_nul};
+use crate::timeline::{Seen, Timeline};
 
 /// What is told of a text that comes or goes.
 pub(crate) struct Coming<'a> {
@@ -22,9 +23,9 @@ pub(crate) struct Coming<'a> {
 }
 
 /// The lives at a start around a time: how many began up to it, the last of these, and the next one.
-struct Around {
-    place: usize,
-    before: Option<Life>,
+pub(crate) struct Around {
+    pub(crate) place: usize,
+    pub(crate) before: Option<Life>,
     after: Option<Life>,
 }
 
@@ -37,12 +38,17 @@ impl Timeline {
         Some(Coming { addr: seen.addr, len: 0, length: seen.len, name, kind: seen.kind })
     }
 
-    fn around(&self, addr: u64, time: u64) -> Around {
+    pub(crate) fn around(&self, addr: u64, time: u64) -> Around {
         let lives = self.starts.get(addr);
         let place = lives.map_or(0, |lives| lives.position(time));
         let lives = lives.map_or(&[][..], |lives| lives.as_slice());
         let before = place.checked_sub(1).and_then(|at| lives.get(at)).copied();
         Around { place, before, after: lives.get(place).copied() }
+    }
+
+    /// The lives at a start around an end at this time: what begins at that very time begins after it.
+    fn around_end(&self, addr: u64, time: u64) -> Around {
+        self.around(addr, time.saturating_sub(1))
     }
 
     /// A text came. Finds the text that another source told of already: the scan of what was loaded (time 0), a file,
@@ -84,8 +90,10 @@ impl Timeline {
                 if self.is_told(&life, after) {
                     self.starts.insert(new.addr, Life::end_alone(life.gone), place);
                 }
+                // One that was missed when somebody looked says nothing of what came since.
+                let missed = self.has(life.text, flag::MISSED);
                 self.end(new.addr, place - 1, time, 0);
-                life.gone
+                if missed { after.map_or(NEVER, |after| after.born) } else { life.gone }
             }
             (_, Some(life)) if orphan(&life) => {
                 self.starts.alter(new.addr, place, |life| life.born = life.gone);
@@ -99,7 +107,7 @@ impl Timeline {
 
     /// A text went.
     pub(crate) fn went(&mut self, time: u64, old: &Coming<'_>) -> Option<TextId> {
-        let Around { place, before, after } = self.around(old.addr, time);
+        let Around { place, before, after } = self.around_end(old.addr, time);
         let Some(life) = before else {
             return self.orphan(time, old, place, 0);
         };
@@ -107,6 +115,9 @@ impl Timeline {
             return Some(text);
         }
         if self.last_text(old.addr, place).is_none_or(|last| !self.is_coming(last, old)) {
+            if let Some(earlier) = self.concluded_before(time, place, &life, old) {
+                return self.is_over(old.addr, earlier, time, old.len);
+            }
             return self.orphan_after(time, old, place, life, after);
         }
         if life.is_alive(time) {
@@ -115,26 +126,59 @@ impl Timeline {
             if told {
                 self.starts.insert(old.addr, Life::end_alone(life.gone), place);
             }
-            self.end(old.addr, place - 1, time, flag::TOLD);
-            if let Some(row) = self.rows.get_mut(life.text) {
-                row.len = if row.len == 0 { old.len } else { row.len };
-                // Both its ends are told.
-                row.flags &= if row.born == 0 { !0 } else { !flag::UNCERTAIN };
-            }
-            return Some(life.text);
+            return self.is_over(old.addr, place - 1, time, old.len);
         }
-        if after.is_none_or(|after| time < after.born) {
-            self.starts.insert(old.addr, Life::end_alone(time), place);
+        if after.is_none_or(|after| time <= after.born) {
+            // An end that was only concluded, from a loss or from nobody having seen it, was too early.
+            if !life.is_end_alone() && !self.has(life.text, flag::TOLD) {
+                return self.is_over(old.addr, place - 1, time, old.len);
+            }
+            if after.is_none_or(|after| time < after.born) {
+                self.starts.insert(old.addr, Life::end_alone(time), place);
+            }
         }
         None
     }
 
+    /// The end of a life was told of.
+    fn is_over(&mut self, addr: u64, place: usize, time: u64, len: u32) -> Option<TextId> {
+        let text = self.end(addr, place, time, flag::TOLD)?;
+        if let Some(row) = self.rows.get_mut(text) {
+            row.len = if row.len == 0 { len } else { row.len };
+            // Both its ends are told.
+            row.flags &= if row.born == 0 { !0 } else { !flag::UNCERTAIN };
+        }
+        Some(text)
+    }
+
+    /// Where the life of this text is, if an orphan, of which less is known, is all that stands between it and the end that
+    /// is told of, and its end was only concluded.
+    fn concluded_before(&self, time: u64, place: usize, last: &Life, old: &Coming<'_>) -> Option<usize> {
+        if !self.has(last.text, flag::ORPHAN) || last.gone < time {
+            return None;
+        }
+        let earlier = place.checked_sub(2)?;
+        let life = self.starts.get(old.addr)?.as_slice().get(earlier)?;
+        (self.is_coming(life.text, old) && !self.has(life.text, flag::TOLD)).then_some(earlier)
+    }
+
     /// A text was freed.
     pub(crate) fn is_freed(&mut self, time: u64, seen: &Seen<'_>, old: &Coming<'_>) -> Option<TextId> {
-        let Around { place, before, after } = self.around(seen.addr, time);
-        let Some(life) = before else {
+        let Around { mut place, before, after } = self.around_end(seen.addr, time);
+        let Some(mut life) = before else {
             return self.orphan(time, old, place, flag::FREED);
         };
+        if life.is_end_alone() {
+            // One that was told of the text before it, which is freed now.
+            let lives = self.starts.get(seen.addr).map_or(&[][..], |lives| lives.as_slice());
+            let text = lives.get(..place).unwrap_or_default().iter().rposition(|life| !life.is_end_alone());
+            let there = text.and_then(|at| Some((at, *lives.get(at)?)));
+            let there = there
+                .filter(|(_, there)| self.is_seen(there.text, seen, old.name) && !self.has(there.text, flag::FREED));
+            if let Some((at, there)) = there {
+                (place, life) = (at + 1, there);
+            }
+        }
         if !self.is_seen(life.text, seen, old.name) {
             // Its record may have ended it already, and its place have been taken over by one that is freed later.
             let earlier = place.checked_sub(2).and_then(|at| self.starts.get(seen.addr)?.as_slice().get(at)).copied();
@@ -158,6 +202,9 @@ impl Timeline {
 
     /// Whether a life's end was told of, and not concluded from what begins there.
     fn is_told(&self, life: &Life, after: Option<Life>) -> bool {
+        if self.has(life.text, flag::MISSED) {
+            return false;
+        }
         let concluded = after.is_some_and(|after| match self.has(after.text, flag::ORPHAN) {
             true => !self.has(life.text, flag::TOLD),
             false => life.gone >= after.born,
@@ -165,12 +212,18 @@ impl Timeline {
         life.gone != NEVER && !concluded
     }
 
-    /// The text whose end at this very time was told before.
-    fn ended_at(&self, time: u64, old: &Coming<'_>, place: usize) -> Option<TextId> {
+    /// The text whose end at this very time was told before, or concluded from what began then.
+    fn ended_at(&mut self, time: u64, old: &Coming<'_>, place: usize) -> Option<TextId> {
         let lives = self.starts.get(old.addr)?.as_slice().get(..place)?.iter().rev();
-        let mut ended =
-            lives.take_while(|life| life.born >= time || life.gone >= time).filter(|life| life.gone == time);
-        ended.find(|life| self.is_coming(life.text, old) && self.has(life.text, flag::TOLD)).map(|life| life.text)
+        let mut ended = lives.take_while(|life| life.gone >= time).filter(|life| life.gone == time);
+        let text = ended.find(|life| self.is_coming(life.text, old)).map(|life| life.text)?;
+        let row = self.rows.get_mut(text)?;
+        if !row.has(flag::TOLD) {
+            row.flags = row.flags & !flag::MISSED | flag::TOLD;
+            row.flags &= if row.born == 0 { !0 } else { !flag::UNCERTAIN };
+            self.mark(text);
+        }
+        Some(text)
     }
 
     /// The text that began last of the first `place` lives, whether it has ended or not.
@@ -237,7 +290,7 @@ impl Timeline {
     }
 
     /// Gives a life its end.
-    fn end(&mut self, addr: u64, place: usize, time: u64, flags: u8) -> Option<TextId> {
+    pub(crate) fn end(&mut self, addr: u64, place: usize, time: u64, flags: u8) -> Option<TextId> {
         let mut ended = None;
         self.starts.alter(addr, place, |life| {
             // What began later than that lived for no time at all.
@@ -247,7 +300,7 @@ impl Timeline {
         let life = ended.filter(|life| !life.is_end_alone())?;
         if let Some(row) = self.rows.get_mut(life.text) {
             row.gone = life.gone;
-            row.flags = row.flags & !(flag::FREED | flag::TOLD) | flags;
+            row.flags = row.flags & !(flag::FREED | flag::TOLD | flag::MISSED) | flags;
         }
         self.version += 1;
         self.mark(life.text);
@@ -282,45 +335,6 @@ impl Timeline {
         }
         self.version += 1;
         self.mark(text);
-    }
-
-    /// What was found by looking, after a loss: its beginning lies somewhere before.
-    pub(crate) fn born_unseen(&mut self, text: TextId) {
-        if let Some(row) = self.rows.get_mut(text) {
-            row.born = 0;
-        }
-        self.set(text, flag::UNCERTAIN);
-    }
-
-    /// Ends those texts that go on and are not among `known`. Answers those of `known` that are no such text.
-    pub(crate) fn end_what_is_not<'k, 'n>(
-        &mut self,
-        time: u64,
-        known: &'k [Seen<'n>],
-        kinds: &[TextKind],
-    ) -> Vec<&'k Seen<'n>> {
-        let mut there: HashMap<u64, &Seen<'_>> = known.iter().map(|seen| (seen.addr, seen)).collect();
-        let mut gone = Vec::new();
-        self.starts.open(|addr, life| {
-            let seen = there.get(&addr);
-            let name = seen.map(|seen| String::from_utf8_lossy(until_nul(seen.name)));
-            if seen.zip(name).is_some_and(|(seen, name)| self.is_seen(life.text, seen, &name)) {
-                there.remove(&addr);
-            } else if life.born <= time && self.rows.get(life.text).is_some_and(|row| kinds.contains(&row.kind)) {
-                gone.push((addr, life.born));
-            }
-        });
-        for (addr, born) in gone {
-            // Where another one stands by now, it went with the records that were lost.
-            let lost = if there.contains_key(&addr) { self.losses_in(born, time).last().copied() } else { None };
-            let place = self.around(addr, time).place;
-            if let Some(text) = place.checked_sub(1).and_then(|at| self.end(addr, at, lost.unwrap_or(time), 0)) {
-                self.set(text, flag::UNCERTAIN);
-            }
-        }
-        let mut there: Vec<&Seen<'_>> = there.into_values().collect();
-        there.sort_by_key(|seen| seen.addr);
-        there
     }
 
     /// Bounds the orphan anew that follows a life at its start, if one does.
@@ -404,7 +418,7 @@ impl Timeline {
     }
 
     /// Whether what was seen is this text: by its name, or by what else is known of both.
-    fn is_seen(&self, text: TextId, seen: &Seen<'_>, name: &str) -> bool {
+    pub(crate) fn is_seen(&self, text: TextId, seen: &Seen<'_>, name: &str) -> bool {
         let Some(row) = self.rows.get(text) else { return false };
         let known = self.rows.name(text).unwrap_or_default();
         if !name.is_empty() && !known.is_empty() {
@@ -443,7 +457,7 @@ impl Timeline {
         self.mark(text);
     }
 
-    fn has(&self, text: TextId, flag: u8) -> bool {
+    pub(crate) fn has(&self, text: TextId, flag: u8) -> bool {
         self.rows.get(text).is_some_and(|row| row.has(flag))
     }
 

@@ -24,6 +24,7 @@ mod lives;
 mod poke;
 mod retire;
 mod rows;
+mod scan;
 mod starts;
 mod text;
 mod timeline;

@@ -32,6 +32,8 @@ pub(crate) mod flag {
     pub(crate) const TOLD: u8 = 1 << 5;
     /// Only its end was told: when it came is bounded by what was there before.
     pub(crate) const ORPHAN: u8 = 1 << 6;
+    /// Its end was concluded from its absence when somebody looked.
+    pub(crate) const MISSED: u8 = 1 << 7;
 }
 
 /// What is known of one text.

@@ -214,22 +214,6 @@ impl Timeline {
         }
     }
 
-    /// Takes into account what there is at this time, after a loss: texts of the kinds in `kinds` that are not among
-    /// `known` have gone, and those of `known` that nothing told of have come since the loss. Both are uncertain.
-    pub fn rescan(&mut self, time: u64, known: &[Seen<'_>], kinds: &[TextKind]) {
-        let there = self.end_what_is_not(time, known, kinds);
-        let lost = self.losses_in(0, time).last().copied();
-        for seen in there {
-            let anything = if self.starts.get(seen.addr).is_some() { time } else { 0 };
-            let text = self.came(lost.unwrap_or(anything), seen);
-            if let (Some(text), Some(_)) = (text, lost) {
-                self.born_unseen(text);
-            }
-        }
-        let at = self.scans.partition_point(|scan| *scan <= time);
-        self.scans.insert(at, time);
-    }
-
     /// Adds an image to a text.
     pub fn image(&mut self, text: TextId, image: Image) {
         self.rows.add_image(text, image);

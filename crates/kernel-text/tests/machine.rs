@@ -114,6 +114,60 @@ fn tell(t: &mut Timeline, event: &Event, code: &Code) {
     }
 }
 
+/// What somebody sees who asks for all programs at this time.
+fn scan(t: &mut Timeline, time: u64, all: &[Code]) {
+    let there = all.iter().enumerate().filter(|(_, code)| code.kind == TextKind::Program);
+    let there = there.filter(|(_, code)| code.born <= time && time < code.gone);
+    let known: Vec<Seen<'_>> = there
+        .map(|(i, code)| Seen {
+            addr: code.start,
+            len: code.len,
+            name: code.name.as_bytes(),
+            kind: code.kind,
+            tag: None,
+            id: Some(i as u32 + 1),
+            function: Some(0),
+            loader: None,
+        })
+        .collect();
+    t.rescan(time, &known, &[TextKind::Program]);
+}
+
+/// As a recorder does it: in each pass the records that are not lost, ring by ring; then what was freed, and what somebody saw
+/// who asked, by time.
+fn told_with_losses(all: &[Code], events: &[Event], pass: usize, lost: &[usize], scans: &[usize]) -> Timeline {
+    let mut t = Timeline::new();
+    for (first, chunk) in (0..).step_by(pass).zip(events.chunks(pass)) {
+        let numbered = || (first..).zip(chunk);
+        for ring in 0..3 {
+            let mut missing = false;
+            for (i, event) in numbered().filter(|(_, e)| e.ring == ring && !matches!(e.what, What::Freed)) {
+                if lost.contains(&i) {
+                    missing = true;
+                    continue;
+                }
+                // The kernel tells of a loss before the next record for which there is room.
+                if std::mem::take(&mut missing) {
+                    t.lost(event.time);
+                }
+                tell(&mut t, event, &all[event.code]);
+            }
+            if missing {
+                t.lost(chunk.last().map_or(0, |event| event.time));
+            }
+        }
+        for (i, event) in numbered() {
+            if matches!(event.what, What::Freed) {
+                tell(&mut t, event, &all[event.code]);
+            }
+            if scans.contains(&i) {
+                scan(&mut t, event.time + 1, all);
+            }
+        }
+    }
+    t
+}
+
 /// Addresses of a text that are worth a look.
 fn places(code: &Code) -> [u64; 3] {
     [code.start, code.start + u64::from(code.len) / 2, code.start + u64::from(code.len) - 1]
@@ -203,6 +257,31 @@ proptest! {
                 let doubtful = text.uncertain || text.length.is_none();
                 prop_assert!(text.name == code.name || doubtful, "{:?} at {} is called {:?}", code, time, text);
             }
+        }
+    }
+
+    /// However many records were lost, and whenever somebody looked what there is: no text is told of as two.
+    #[test]
+    fn losses_and_scans_make_no_second_text(
+        script in scripts(),
+        pass in 1usize..30,
+        lost in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        scans in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+    ) {
+        let (all, events) = run(&script);
+        let at = |indices: Vec<prop::sample::Index>| -> Vec<usize> {
+            indices.iter().filter(|_| !events.is_empty()).map(|index| index.index(events.len())).collect()
+        };
+        let (lost, scans) = (at(lost), at(scans));
+        let t = told_with_losses(&all, &events, pass, &lost, &scans);
+        for (i, code) in all.iter().enumerate().filter(|(_, code)| code.kind == TextKind::Program) {
+            let texts: Vec<_> = t.texts().filter(|(_, text)| text.name == code.name).map(|(_, text)| text).collect();
+            let freed = events.iter().any(|event| event.code == i && matches!(event.what, What::Freed));
+            let story = || {
+                let here = |e: &(usize, &Event)| all[e.1.code].start == code.start;
+                events.iter().enumerate().filter(here).map(|(i, e)| (i, e.time, e.what, &*all[e.code].name, lost.contains(&i))).collect::<Vec<_>>()
+            };
+            prop_assert!(texts.len() <= 1 && (texts.len() == 1 || !freed), "{:?} is {:#?}: {:?}, scans {:?} in passes of {}", code, texts, story(), scans, pass);
         }
     }
 }

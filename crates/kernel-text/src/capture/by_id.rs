@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 
+use afterimage_perf_event::sys::bpf;
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::query::{BtfInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 pub use libbpf_rs::query::{LineInfo, ProgramInfo};
@@ -34,10 +35,10 @@ pub struct Program {
     pub info: ProgramInfo,
 }
 
-/// All programs loaded now, ascending by id. Empty where bpf(2) refuses.
+/// All programs loaded now, ascending by id, but for those that go while they are read. Empty where bpf(2) refuses.
 pub fn programs() -> Vec<Program> {
     ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_all())
-        .map(|info| Program { id: info.id, tag: info.tag.0, functions: functions(&info), info })
+        .filter_map(|info| Some(Program { id: info.id, tag: info.tag.0, functions: functions(&info)?, info }))
         .collect()
 }
 
@@ -49,9 +50,15 @@ pub fn type_information(ids: &BTreeSet<u32>) -> Vec<(u32, Vec<u8>)> {
     BtfInfoIter::default().filter(|info| ids.contains(&info.id)).map(|info| (info.id, info.btf)).collect()
 }
 
-fn functions(info: &ProgramInfo) -> Vec<Function> {
+/// The functions of a program; `None` when it has gone meanwhile, and its types with it: without them its functions would go
+/// by other names than the kernel's.
+fn functions(info: &ProgramInfo) -> Option<Vec<Function>> {
     let btf = if info.func_info.is_empty() { None } else { Btf::from_prog_id(info.id).ok() };
-    info.jited_ksyms
+    if btf.is_none() && !info.func_info.is_empty() && bpf::program(info.id).is_err() {
+        return None;
+    }
+    let functions = info
+        .jited_ksyms
         .iter()
         .zip(&info.jited_func_lens)
         .enumerate()
@@ -60,8 +67,8 @@ fn functions(info: &ProgramInfo) -> Vec<Function> {
             address: address.addr() as u64,
             length: *length,
             name: symbol(info, btf.as_ref(), at),
-        })
-        .collect()
+        });
+    Some(functions.collect())
 }
 
 /// The symbol as the kernel's `bpf_get_prog_name` builds it.

@@ -23,7 +23,7 @@ pub use profile::{EventProfile, Profile, TallySource};
 pub use rows::{Key, Row};
 pub use sort::{SortKey, UnknownSortKey};
 pub use stacks::Stack;
-pub use tree::{Node, Order, Tree};
+pub use tree::{ChainKey, Node, Order, Tree};
 pub use weight::Weight;
 
 /// What is asked of a profile.
@@ -35,6 +35,8 @@ pub struct AggregateOptions {
     pub labels: Vec<String>,
     /// Whether stacks are kept: for [`Profile::tree`] and [`Profile::stacks`].
     pub chains: bool,
+    /// What tells the frames of a chain apart beside that.
+    pub chain_key: ChainKey,
     /// Whether a row also gets what its callees took (`--children`): then symbols that were only callers have rows too.
     pub children: bool,
     /// How to replay.
@@ -48,6 +50,7 @@ impl Default for AggregateOptions {
             sort: vec![SortKey::Comm, SortKey::Dso, SortKey::Sym],
             labels: Vec::new(),
             chains: false,
+            chain_key: ChainKey::Function,
             children: false,
             replay: ReplayOptions::default(),
         }

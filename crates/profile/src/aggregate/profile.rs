@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::collect::{Collector, Entry, EventSums};
 use super::labels::{KnownLabels, SaidSum};
 use super::places::{LocId, Stacks};
-use super::{AggregateOptions, SortKey, Weight};
+use super::{AggregateOptions, ChainKey, SortKey, Weight};
 use crate::lines::{Lines, SourceLine};
 use crate::replay::{Replayed, stands_apart};
 use crate::resolve::{Frame, Resolver};
@@ -65,6 +65,7 @@ pub struct Profile {
     pub(crate) labels: KnownLabels,
     pub(crate) label_names: Vec<Arc<str>>,
     pub(crate) sort: Vec<SortKey>,
+    pub(crate) chain_key: ChainKey,
     pub(crate) children: bool,
     pub(crate) entries: Vec<Entry>,
     pub(crate) stacks: Stacks,
@@ -88,7 +89,7 @@ impl Profile {
         // A place is in the list once, so that there is nothing to be remembered by it.
         let mut frames: Vec<Frame> = places.locs.iter().map(|loc| resolver.resolve(&state, *loc)).collect();
         let mut lines = Vec::new();
-        if options.sort.contains(&SortKey::Srcline) {
+        if options.sort.contains(&SortKey::Srcline) || options.chain_key == ChainKey::Srcline {
             let mut finder = Lines::new(reader);
             for (frame, loc) in frames.iter_mut().zip(&places.locs) {
                 frame.line = finder.number_at(&state, resolver, *loc);
@@ -108,6 +109,7 @@ impl Profile {
             labels,
             label_names: options.labels.iter().map(|name| name.as_str().into()).collect(),
             sort: options.sort.clone(),
+            chain_key: options.chain_key,
             children: options.children,
             entries,
             stacks,
@@ -131,8 +133,13 @@ impl Profile {
         &self.sort
     }
 
-    /// The line of source code of one of the profile's frames, where lines are among what rows are told apart by and
-    /// one is known.
+    /// What the frames of chains are told apart by.
+    pub fn chain_key(&self) -> ChainKey {
+        self.chain_key
+    }
+
+    /// The line of source code of one of the profile's frames, where lines are among what rows or the frames of chains are
+    /// told apart by and one is known.
     pub fn source_line(&self, frame: &Frame) -> Option<&Arc<SourceLine>> {
         self.lines.get((frame.line as usize).checked_sub(1)?)
     }

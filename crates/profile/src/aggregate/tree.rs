@@ -15,6 +15,18 @@ pub enum Order {
     Callee,
 }
 
+/// What tells the frames of a call chain apart, as the keys of perf's `-g`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChainKey {
+    /// The function.
+    #[default]
+    Function,
+    /// The address: one place in a function is another frame than the next.
+    Address,
+    /// The function and the line of source code.
+    Srcline,
+}
+
 /// Deepest call tree: of longer stacks the outermost frames are left out, so that a tree can be walked by recursion. The
 /// kernel's own limit is 127 unless somebody raised it.
 const DEEPEST: usize = 1024;
@@ -26,7 +38,7 @@ pub struct Tree {
     pub nodes: Vec<Node>,
 }
 
-/// One symbol in a call tree; one text or line of it, where those tell rows apart.
+/// One symbol in a call tree; one text, line or address of it, where those tell rows or frames apart.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// A frame in the symbol.
@@ -96,15 +108,18 @@ impl Profile {
         Tree { nodes: finish(&grown, &roots) }
     }
 
-    /// What tells a node from its neighbours: the symbol, and of texts and lines those that rows are told apart by.
+    /// What tells a node from its neighbours: the symbol, and of texts, lines and addresses those that rows or frames are told
+    /// apart by.
     fn step(&self, frame: &Frame) -> Step {
         let text = frame.text.filter(|_| self.sort.contains(&SortKey::Text));
-        let line = if self.sort.contains(&SortKey::Srcline) { frame.line } else { 0 };
-        (frame.sym, text, line)
+        let by_line = self.sort.contains(&SortKey::Srcline) || self.chain_key == ChainKey::Srcline;
+        let line = if by_line { frame.line } else { 0 };
+        let addr = if self.chain_key == ChainKey::Address { frame.addr } else { 0 };
+        (frame.sym, text, line, addr)
     }
 }
 
-type Step = (SymId, Option<TextId>, u32);
+type Step = (SymId, Option<TextId>, u32, u64);
 
 fn finish(grown: &[Growing<'_>], level: &[usize]) -> Vec<Node> {
     let mut nodes: Vec<Node> = level
