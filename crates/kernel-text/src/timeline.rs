@@ -162,16 +162,19 @@ impl Timeline {
         Some(text)
     }
 
-    /// Takes a `PERF_RECORD_BPF_EVENT` of type load into account: the functions that `origin` registered since its
-    /// last load, from the one with this tag on, belong to the program.
+    /// Takes a `PERF_RECORD_BPF_EVENT` of type load into account: the programs' functions that `origin` registered since its
+    /// last load belong to the program, from the one with its tag on. A program with subprograms has a tag of its own that
+    /// none of its functions has in its name: then all of them do, for the kernel tells of them in one go.
     #[doc(alias = "PERF_RECORD_BPF_EVENT")]
     pub fn program_loaded(&mut self, origin: u32, program: BpfProgram) {
-        let waiting = self.waiting.remove(&origin).unwrap_or_default();
-        let first = format!("bpf_prog_{:016x}", u64::from_be_bytes(program.tag));
-        let main = waiting.iter().rposition(|id| self.rows.name(*id).is_some_and(|name| name.starts_with(&first)));
-        for (function, id) in waiting.iter().skip(main.unwrap_or(waiting.len())).enumerate() {
+        let mut waiting = self.waiting.remove(&origin).unwrap_or_default();
+        let tag_of = |rows: &Rows, id: TextId| rows.name(id).and_then(tag_in);
+        waiting.retain(|id| tag_of(&self.rows, *id).is_some());
+        let main = waiting.iter().rposition(|id| tag_of(&self.rows, *id) == Some(program.tag));
+        for (function, id) in waiting.iter().skip(main.unwrap_or(0)).enumerate() {
+            let tag = if function == 0 { None } else { tag_of(&self.rows, *id) };
             let Some(row) = self.rows.get_mut(*id) else { continue };
-            row.set_program(program);
+            row.set_program(BpfProgram { id: program.id, tag: tag.unwrap_or(program.tag) });
             row.set_function(function as u32);
             if function > 0 && row.kind == TextKind::Program {
                 row.kind = TextKind::Subprogram;
@@ -211,6 +214,8 @@ impl Timeline {
         if at.checked_sub(1).and_then(|before| self.losses.get(before)) != Some(&time) {
             self.losses.insert(at, time);
             self.version += 1;
+            // The load that these belong to may have been lost.
+            self.waiting.clear();
         }
     }
 
@@ -295,6 +300,12 @@ impl Timeline {
     pub fn heap_bytes(&self) -> usize {
         self.rows.heap_bytes() + self.starts.heap_bytes()
     }
+}
+
+/// The tag in the symbol `bpf_prog_<tag>_<name>` of a program's function.
+fn tag_in(name: &str) -> Option<[u8; 8]> {
+    let tag = name.strip_prefix("bpf_prog_")?.get(..16)?;
+    u64::from_str_radix(tag, 16).ok().map(u64::to_be_bytes)
 }
 
 pub(crate) fn until_nul(name: &[u8]) -> &[u8] {

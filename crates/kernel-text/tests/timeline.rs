@@ -105,8 +105,36 @@ fn functions_belong_to_the_load_that_follows_on_their_thread() {
     assert_eq!(t.text(main).unwrap().program, None, "another thread's load");
     t.program_loaded(7, program);
     assert_eq!(t.text(main).unwrap().program, Some(program));
-    assert_eq!(t.text(sub).unwrap().program, Some(program));
+    assert_eq!(t.text(sub).unwrap().program, Some(BpfProgram { id: 12, tag: [0xff; 8] }));
     assert_eq!(t.text(other).unwrap().program, None);
+}
+
+/// The tag of a program with subprograms is that of no function's name.
+#[test]
+fn functions_without_the_programs_tag_are_all_of_it() {
+    let mut t = Timeline::new();
+    let load = |t: &mut Timeline, at: u64| {
+        let trampoline = t.apply(at, &change(0x500 + at, 64, "bpf_trampoline_6442512522", false)).unwrap();
+        let main = t.apply(at, &change(0x1000 + at, 64, "bpf_prog_0102030405060708_main", false)).unwrap();
+        let sub = t.apply(at, &change(0x1100 + at, 64, "bpf_prog_1112131415161718_sub", false)).unwrap();
+        [trampoline, main, sub]
+    };
+    let [trampoline, main, sub] = load(&mut t, 1000);
+    t.program_loaded(7, BpfProgram { id: 12, tag: [9; 8] });
+    assert_eq!(t.text(trampoline).unwrap().program, None);
+    let (main, sub) = (t.text(main).unwrap(), t.text(sub).unwrap());
+    assert_eq!((main.program, main.function), (Some(BpfProgram { id: 12, tag: [9; 8] }), Some(0)));
+    let tag = [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18];
+    assert_eq!(
+        (sub.program, sub.function, sub.kind),
+        (Some(BpfProgram { id: 12, tag }), Some(1), TextKind::Subprogram)
+    );
+
+    // Where records were lost, what waits may be of another program.
+    let [_, main, _] = load(&mut t, 5000);
+    t.lost(5001);
+    t.program_loaded(7, BpfProgram { id: 13, tag: [8; 8] });
+    assert_eq!(t.text(main).unwrap().program, None);
 }
 
 #[test]
@@ -288,10 +316,13 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is told, in time order.
+    /// Whatever is told, in time order; of a place and a time at most one end and one beginning, for it has one text at a
+    /// time.
     #[test]
     fn equals_the_slow_reference(mut steps in steps(), probes in prop::collection::vec((0u64..1100, 0u64..32), 40)) {
-        steps.sort_by_key(|step| (step.time, !step.unregister));
+        let place = |step: &Step| (step.time, !step.unregister, step.start);
+        steps.sort_by_key(place);
+        steps.dedup_by_key(|step| place(step));
         let t = told(&steps);
         for (addr, time) in probes {
             let addr = 0xff0 + addr;
