@@ -112,6 +112,26 @@ fn what_cannot_be_loaded_leaves_the_old_handler() {
     assert!(sum.emitted >= 300 && sum.handler_ring.lost == 0);
 }
 
+/// Kills a command that swaps a handler in as soon as it has the lease; false where that came too late.
+fn gives_up(session: &Session, handler: &str) -> bool {
+    session.done(&["clear", "SESSION"]);
+    let before = session.stats()["changes"].clone();
+    let mut swap = crate::common::afterimage();
+    let mut swap = swap.args(["handler", "swap", &session.pid, handler]).spawn().unwrap();
+    let begun = |stats: &serde_json::Value| !stats["holder"].is_null() || stats["changes"] != before;
+    crate::helper::until("the lease", || begun(&session.stats()));
+    swap.kill().unwrap();
+    swap.wait().unwrap();
+    crate::helper::until("its end", || session.stats()["holder"].is_null());
+    let stats = session.stats();
+    println!("after {before} changes: {} with {}", stats["changes"], stats["handler"]);
+    if stats["changes"] != before {
+        return false;
+    }
+    assert_eq!(stats["handler"], "none");
+    true
+}
+
 /// A program that takes the kernel's verifier its time: the recorder goes on meanwhile, hears others, and has one owner.
 #[test]
 fn a_slow_verifier_delays_nobody() {
@@ -137,7 +157,8 @@ fn a_slow_verifier_delays_nobody() {
             continue;
         }
         meanwhile += 1;
-        let output = session.handler(&["clear", "SESSION"]);
+        // Should it come too late, when the lease is free again, it changes nothing that is looked at below.
+        let output = session.handler(&["where", "SESSION", "--all"]);
         if output.status.code() == Some(1) {
             assert!(crate::common::stderr(&output).contains("busy: held by pid"));
             refused += 1;
@@ -149,20 +170,8 @@ fn a_slow_verifier_delays_nobody() {
     assert_eq!(session.stats()["handler"], "counting");
     session.grows("dropped", 100);
     // Whoever goes while it is loaded has changed nothing.
-    session.done(&["clear", "SESSION"]);
-    let mut swap = crate::common::afterimage();
-    let mut swap = swap.args(["handler", "swap", &session.pid, &slow]).spawn().unwrap();
-    crate::helper::until("the lease", || !session.stats()["holder"].is_null());
-    swap.kill().unwrap();
-    swap.wait().unwrap();
-    crate::helper::until("its end", || session.stats()["holder"].is_null());
-    let changes = session.stats()["changes"].as_u64().unwrap();
-    if changes == 2 {
-        assert_eq!(session.stats()["handler"], "none");
-    } else {
-        // It was loaded before the command was killed.
-        println!("{changes} changes: too late");
-    }
+    let given_up = (0..5).any(|_| gives_up(&session, &slow));
+    assert!(given_up, "each time it was loaded before the command was killed");
     session.done(&["swap", "SESSION", "count"]);
     session.grows("counted", 100);
     let sum = tally(&session.end().0).total();

@@ -69,7 +69,7 @@ fn of_two_racing_swaps_one_wins() {
     let _turn = beside();
     let folder = folder();
     let session = Session::start(&folder, &["-a", "-e", "cpu-clock", "-F", "499", "--handler", "emit"]);
-    for _ in 0..5 {
+    for round in 0..5 {
         let race = |name: &str| {
             let mut command = afterimage();
             command.args(["handler", "swap", &session.pid, name, "--hold", "600"]);
@@ -88,6 +88,8 @@ fn of_two_racing_swaps_one_wins() {
         let output = loser.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains(&format!("busy: held by pid {winner_id} since")), "{}", stderr(&output));
+        // The loser is told at once, the winner when its handler is loaded.
+        until("the winner's change", || session.stats()["changes"].as_u64() >= Some(round + 1));
         let handler = session.stats()["handler"].clone();
         println!("{winner_id} won against {loser_id}: {handler}");
         // Process ids grow, but for a turn of their whole range.
