@@ -74,6 +74,12 @@ impl Bell {
     }
 }
 
+impl std::os::fd::AsFd for Bell {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// The control socket of this process.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -102,7 +108,7 @@ impl Control {
 
     /// What to wait for before [`Control::serve`].
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let ours = [PollFd::new(&self.listening.fd, PollFlags::IN), PollFd::new(&*self.bell.0, PollFlags::IN)];
+        let ours = [PollFd::new(&self.listening.fd, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
         let waits = |peer: &Peer| self.waiting == Some(peer.number);
         ours.into_iter().chain(self.peers.iter().map(move |peer| peer.poll_fd(waits(peer))))
     }
@@ -125,7 +131,9 @@ impl Control {
                 let Some(line) = peers[index].line() else { break };
                 let holder = self.lease.as_ref().map(|lease| lease.number);
                 let holder = holder.and_then(|number| peers.iter().find(|peer| peer.number == number));
-                if holder.is_none_or(Peer::hung_up) {
+                // Who waits for an answer may have said its last word, and holds the lease until it has got that.
+                let left = |peer: &Peer| if self.waiting == Some(peer.number) { peer.closed() } else { peer.hung_up() };
+                if holder.is_none_or(left) {
                     self.lease = None;
                 }
                 self.hear(&mut peers[index], line, subject);

@@ -285,6 +285,24 @@ fn a_slow_change_is_answered_when_it_ends() {
     assert!(lines[2].contains("\"stats\"") && lines[2].contains("\"generation\":1"), "{lines:?}");
 }
 
+/// Who has said its last word and waits for the answer is there still: nobody else gets the lease meanwhile.
+#[test]
+fn a_lease_outlives_the_last_word_of_who_waits() {
+    let slow = Arc::new(AtomicBool::new(false));
+    let served = Served::with(Some(Arc::clone(&slow)));
+    let (mut asking, mut other) = (served.stream(), served.client());
+    asking.write_all(b"{\"version\":1}\n{\"command\":\"swap\",\"handler\":{\"builtin\":\"emit\"}}\n").unwrap();
+    asking.shutdown(std::net::Shutdown::Write).unwrap();
+    until("the lease", || stats(&mut other).holder.is_some());
+    assert!(matches!(swap(&mut other), Err(ClientError::Refused(r)) if r.kind == RefusalKind::Busy));
+    assert_eq!(stats(&mut other).changes, 0, "nothing was abandoned");
+    slow.store(true, Ordering::Relaxed);
+    let lines: Vec<String> = BufReader::new(asking).lines().map(Result::unwrap).collect();
+    assert!(lines.len() == 2 && lines[1].contains("\"changed\""), "{lines:?}");
+    until("the end of the lease", || stats(&mut other).holder.is_none());
+    assert_eq!(swap(&mut other).unwrap().generation, 2);
+}
+
 #[test]
 fn a_session_that_is_gone_says_so() {
     let dir = tempfile::tempdir().unwrap();
