@@ -156,6 +156,8 @@ fn a_gate_comes_and_goes() {
     let stats = session.stats();
     assert_eq!((&stats["gate"], &stats["changes"]), (&"pid == 999999999".into(), &2.into()));
     session.done(&["where", "SESSION", "--all"]);
+    // The same once more is no other gate.
+    session.done(&["where", "SESSION", "--all"]);
     session.grows("counted", 300);
     let path = session.end().0;
     let sum = tally(&path).total();

@@ -32,6 +32,9 @@ pub(crate) const NO_RING: &str =
 /// The most bytes of an object file.
 const OBJECT_MAX: u64 = 64 << 20;
 
+/// The most gates that a recording tells of; each is told of with the handlers behind it.
+const GATES_MAX: usize = 256;
+
 /// The most lines of explanation that a refusal carries, the last ones.
 const DETAILS_MAX: usize = 4000;
 
@@ -220,6 +223,14 @@ impl Running<'_> {
     fn changed_gate(&mut self, desc: GateDesc) {
         self.session.changes += 1;
         self.session.changed_ns = Some(desc.since_ns);
+        let known = self.live.gates.last().and_then(|last| last.expression.as_ref());
+        if known == desc.expression.as_ref() && self.live.gates_left_out == 0 {
+            return;
+        }
+        if self.live.gates.len() >= GATES_MAX {
+            self.live.gates_left_out += 1;
+            return;
+        }
         // As with a new handler: a disk that does not take this takes no pass either.
         let _ = self.live.output.gate(&desc);
         self.live.gates.push(desc);

@@ -52,10 +52,12 @@ mod text;
 mod tracing_data;
 mod wait;
 
-use afterimage_perf_data::RecordingTally;
-
 pub use afterimage_handler::Builtin;
+pub use afterimage_handler::gate::Expression;
+pub use afterimage_handler::object::Object;
 pub use afterimage_kernel_text::capture::Options as TextOptions;
+pub use afterimage_perf_data::RecordingTally;
+pub use afterimage_perf_event::child::Ended;
 pub use afterimage_perf_event::config::Rate;
 pub use afterimage_perf_event::spec::EventSpec;
 pub use error::RecordError;

@@ -121,9 +121,9 @@ impl Passes {
         self.settle();
     }
 
-    /// What was counted by keys is to be taken with the next pass; false where nothing is.
+    /// What was counted by keys is to be taken with the next pass; false where nothing is, or nothing that would be new.
     pub(crate) fn ask(&mut self) -> bool {
-        self.gather.as_mut().map(Gather::ask).is_some()
+        self.gather.as_mut().is_some_and(Gather::ask)
     }
 
     /// What came out of the rings tells the counts by keys what their addresses are.

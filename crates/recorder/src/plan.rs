@@ -36,7 +36,7 @@ pub enum Destination {
     File(PathBuf),
     /// The pipe form, to stdout.
     Pipe,
-    /// Nowhere: samples are counted by keys and read out.
+    /// Nowhere: samples are counted by keys ([`Plan::by`]) and read out.
     Nowhere,
 }
 
@@ -99,7 +99,8 @@ pub struct Plan {
     pub handler: Option<Handler>,
     /// With `emit` or `count`: the ordinary sample is kept too. An object's handler decides that itself.
     pub chain: bool,
-    /// Samples are counted by keys in the kernel and read out, and not recorded.
+    /// Samples are counted by keys in the kernel and read out, and not recorded: the destination is [`Destination::Nowhere`],
+    /// and no text is kept.
     pub by: Option<By>,
     /// Control events run beside the sampling events to the end, so that what the kernel skipped is known. Without, one runs in
     /// the first seconds of recordings of whole CPUs.
@@ -133,7 +134,7 @@ impl Default for Plan {
             audit: false,
             gate: None,
             text: Some(capture::Options::default()),
-            command_line: std::env::args().collect(),
+            command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         }
     }
 }

@@ -138,6 +138,12 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
 }
 
 fn check_by(plan: &Plan) -> Result<(), RecordError> {
+    // Nothing would be written there, and what is kept of kernel text would only grow.
+    if plan.destination != Destination::Nowhere || plan.text.is_some() {
+        let text =
+            "counting by keys (by) records nothing: its destination is Nowhere, and no text is kept (text: None)";
+        return Err(RecordError::Usage(text.to_owned()));
+    }
     if plan.events.iter().any(|event| event.class == EventClass::Tracepoint) {
         let text = "--by: tracepoint events run no program that could count them, for it would see everybody's hits";
         return Err(RecordError::Usage(text.to_owned()));
@@ -198,6 +204,8 @@ pub(crate) struct Live {
     pub(crate) handlers: Vec<HandlerDesc>,
     /// Every gate that was in force.
     pub(crate) gates: Vec<GateDesc>,
+    /// Changes of the gate after there was room for more.
+    pub(crate) gates_left_out: u64,
     /// The first of the file's events that are handler rings.
     pub(crate) first_output: usize,
     /// When it was opened, ns on the recording's clock.
@@ -234,6 +242,7 @@ impl Live {
             features,
             handlers,
             gates,
+            gates_left_out: 0,
             first_output,
             started_ns,
             control,
@@ -426,6 +435,9 @@ impl Live {
         }
         if session.book.strangers > 0 {
             problems.push(format!("{} samples carry ids of no event of ours", session.book.strangers));
+        }
+        if self.gates_left_out > 0 {
+            problems.push(format!("{} more changes of the gate are not told of in the recording", self.gates_left_out));
         }
         if let Some(gather) = &mut passes.gather {
             let readout = gather.read_out(&event_names(&session), true);

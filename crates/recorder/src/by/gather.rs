@@ -17,6 +17,9 @@ use crate::session::Session;
 /// Percent of a table in use from which on it is emptied: what comes until the next pass needs room.
 const ROOM_USED: u64 = 25;
 
+/// What was taken out of the tables so lately is as good as what is in them.
+const FRESH: Duration = Duration::from_millis(100);
+
 /// What was gathered and not yet read out.
 pub(crate) struct Gather {
     by: By,
@@ -43,6 +46,8 @@ pub(crate) struct Gather {
     eager: bool,
     /// The next one does.
     asked: bool,
+    /// When the tables were emptied.
+    emptied: Option<Instant>,
 }
 
 /// An entry of a table.
@@ -98,6 +103,7 @@ impl Gather {
             // The paths of cgroups are to be read while they are there.
             eager: by.has(Key::Cgroup),
             asked: false,
+            emptied: None,
         }
     }
 
@@ -117,9 +123,11 @@ impl Gather {
         (self.begun, self.begun_ns) = (Instant::now(), monotonic());
     }
 
-    /// The next pass takes what there is.
-    pub(crate) fn ask(&mut self) {
-        self.asked = true;
+    /// The next pass takes what there is, unless that was done a moment ago: whoever asks over and over keeps nobody busy.
+    /// Gives whether it does.
+    pub(crate) fn ask(&mut self) -> bool {
+        self.asked |= self.emptied.is_none_or(|at| at.elapsed() >= FRESH);
+        self.asked
     }
 
     /// Sampling has ended: all that is left is taken.
@@ -136,6 +144,7 @@ impl Gather {
     /// Empties the tables.
     pub(crate) fn take(&mut self, session: &mut Session) {
         self.asked = false;
+        self.emptied = Some(Instant::now());
         let Some(handlers) = session.handlers.as_mut() else { return };
         if self.types.is_empty() {
             self.types = handlers.by_types().to_vec();
@@ -374,6 +383,19 @@ mod tests {
             label: &[],
         };
         Taken::of(&gather.by, 0, cpu, &entry)
+    }
+
+    /// Whoever asks twice in a moment has the tables emptied once.
+    #[test]
+    fn what_was_taken_a_moment_ago_is_not_taken_again() {
+        let mut gather = gather(&[], Value::Count);
+        assert!(gather.ask() && gather.ask(), "nothing was taken yet");
+        gather.asked = false;
+        // However long this test takes, no time has passed since then.
+        gather.emptied = Some(Instant::now() + Duration::from_secs(3600));
+        assert!(!gather.ask());
+        gather.emptied = Instant::now().checked_sub(FRESH);
+        assert!(gather.ask());
     }
 
     #[test]
