@@ -79,7 +79,8 @@ fn storm(ways: &[Way]) -> Kept {
         let words = load(&format!("{kind} --count {count} {more} --log {}/{kind}", logs.display()));
         script.push_str(&format!("{} & ", words.join(" ")));
     }
-    script.push_str("wait");
+    // What goes last is freed after a grace period, by a worker that may have to wait for a CPU.
+    script.push_str("wait; sleep 1");
     let command = ["sh", "-c", &script].map(str::to_owned).to_vec();
     let outcome = record(&plan(&path, command, Some(ways.to_vec())), &AtomicBool::new(false), &mut Said).unwrap();
     println!("{:?}", outcome.problems);
