@@ -24,6 +24,10 @@ pub(crate) struct Input {
     rest: Cell<Option<File>>,
     /// Of a folder with a file for each recording thread: these files.
     parts: Vec<FileBytes>,
+    /// Numbers of such files that ought to be there and are not.
+    missing: Vec<u32>,
+    /// The recording is a folder.
+    is_folder: bool,
     journal: Option<Vec<u8>>,
     kallsyms: Option<Vec<u8>>,
 }
@@ -39,6 +43,9 @@ const MOST: u64 = 16 << 30;
 
 /// A journal holds a few kilobytes a pass.
 const LONGEST_JOURNAL: u64 = 1 << 30;
+
+/// The names of a kernel with all its modules have some 20 MiB.
+const LONGEST_KALLSYMS: u64 = 1 << 30;
 
 /// DIR_FORMAT of a folder in which each recording thread has a file of its own.
 const DIR_PARTS: u64 = 1;
@@ -61,7 +68,8 @@ impl Input {
     }
 
     fn new(name: String, bytes: Bytes) -> Self {
-        Input { name, bytes, rest: Cell::new(None), parts: Vec::new(), journal: None, kallsyms: None }
+        let (parts, missing) = (Vec::new(), Vec::new());
+        Input { name, bytes, rest: Cell::new(None), parts, missing, is_folder: false, journal: None, kallsyms: None }
     }
 
     /// Reads the beginning of a stream.
@@ -98,10 +106,13 @@ impl Input {
             reader.features().dir_format == Some(DIR_PARTS) || !reader.finished()
         });
         if in_parts {
-            input.parts = parts_of(folder)?.iter().map(|path| FileBytes::open(path)).collect::<io::Result<_>>()?;
+            let parts = parts_of(folder)?;
+            input.missing = gaps(&parts);
+            input.parts = parts.iter().map(|(_, path)| FileBytes::open(path)).collect::<io::Result<_>>()?;
         }
+        input.is_folder = true;
         // What perf copied of the kernel that was recorded. Nobody may see addresses in it that are all 0.
-        let kallsyms = std::fs::read(folder.join("kcore_dir/kallsyms")).ok();
+        let kallsyms = read_bounded(&folder.join("kcore_dir/kallsyms"), LONGEST_KALLSYMS);
         input.kallsyms =
             kallsyms.filter(|text| text.split(|b| *b == b' ').next().is_some_and(|a| a != b"0000000000000000"));
         Ok(input)
@@ -160,11 +171,19 @@ impl Input {
         ResolveOptions { kallsyms: self.kallsyms.clone(), ..ResolveOptions::default() }
     }
 
+    /// The same for who names places while the records still come.
+    pub(crate) fn resolve_at_once(&self) -> ResolveOptions {
+        let rest = self.rest.take();
+        let build_ids_to_come = rest.is_some();
+        self.rest.set(rest);
+        ResolveOptions { build_ids_to_come, ..self.resolve_options() }
+    }
+
     /// Says what state the recording was found in, and how a view of it ends.
     pub(crate) fn end(&self, reader: &FileReader<'_>, stats: &ReplayStats, say: &Say) -> Exit {
         let name = &self.name;
         let mut exit = Exit::Done;
-        let problems = reader.problems();
+        let problems: Vec<_> = reader.problems().iter().chain(&stats.problems).collect();
         if let Some(first) = problems.first() {
             let more = problems.len() - 1;
             let more = if more > 0 && say.verbosity() == 0 {
@@ -185,6 +204,21 @@ impl Input {
             let places =
                 if stats.damaged == 1 { "one place".to_owned() } else { format!("{places} places, the first") };
             say.warn(format!("{name}: damaged at {places}: {first}; {bytes} bytes left out"));
+            exit = Exit::Partly;
+        }
+        if self.lacks_parts(reader, say) {
+            exit = Exit::Partly;
+        }
+        if stats.told_late > 0 {
+            let count = grouped(stats.told_late);
+            say.warn(format!(
+                "{name}: {count} records tell of events or of the machine behind the first samples, too late to be used"
+            ));
+            exit = Exit::Partly;
+        }
+        if stats.unknown_count > 0 {
+            let count = grouped(stats.unknown_count);
+            say.warn(format!("{name}: for how many {count} samples of a count table stand is lost with the damage; each counts as one"));
             exit = Exit::Partly;
         }
         let private = stats.kinds.private();
@@ -222,6 +256,27 @@ impl Input {
         exit
     }
 
+    /// Whether files of recording threads are missing, which is said.
+    fn lacks_parts(&self, reader: &FileReader<'_>, say: &Say) -> bool {
+        let name = &self.name;
+        if let Some(first) = self.missing.first() {
+            let more = self.missing.len() - 1;
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            say.warn(format!(
+                "{name}: data.{first}{more} of the files of recording threads are missing: their records are not read"
+            ));
+            return true;
+        }
+        let lacks = self.parts.is_empty() && reader.features().dir_format == Some(DIR_PARTS);
+        if lacks && self.is_folder {
+            say.warn(format!("{name}: the files of the recording threads, data.0 and so on, are missing: there are no samples without them"));
+        } else if lacks {
+            say.warn(format!("{name}: it is the first file of a folder, in which each recording thread has one: the others were not read"));
+            say.hint("-i takes the folder");
+        }
+        lacks
+    }
+
     fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Mapped(bytes) => bytes,
@@ -231,7 +286,7 @@ impl Input {
 }
 
 /// The files `data.0`, `data.1` and so on of a folder, in order.
-fn parts_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn parts_of(folder: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut parts: Vec<(u32, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -241,19 +296,34 @@ fn parts_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     parts.sort();
-    Ok(parts.into_iter().map(|(_, path)| path).collect())
+    Ok(parts)
+}
+
+/// Numbers that are missing between others, the first hundred.
+fn gaps(parts: &[(u32, PathBuf)]) -> Vec<u32> {
+    let mut missing = Vec::new();
+    let mut next = 0;
+    for (number, _) in parts {
+        missing.extend((next..*number).take(100 - missing.len()));
+        next = number.saturating_add(1);
+    }
+    missing
 }
 
 /// The journal beside a recording, where it is a file that can be one.
 fn read_journal(path: &Path) -> Option<Vec<u8>> {
-    let path = journal::path_of(path);
+    read_bounded(&journal::path_of(path), LONGEST_JOURNAL)
+}
+
+/// What is in a file of `most` bytes at most that stands beside a recording.
+fn read_bounded(path: &Path, most: u64) -> Option<Vec<u8>> {
     // Somebody else may have put a pipe or a device there, which would block or never end.
-    let meta = std::fs::metadata(&path).ok()?;
-    if !meta.is_file() || meta.len() > LONGEST_JOURNAL {
+    let meta = std::fs::metadata(path).ok()?;
+    if !meta.is_file() || meta.len() > most {
         return None;
     }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LONGEST_JOURNAL).read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

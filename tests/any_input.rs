@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use afterimage_perf_data::Features;
 use afterimage_testkit::{Need, corpus, has, workload};
 use common::{afterimage, file, folder, perf_record, run, stderr, stdout, text, word};
 use made::{CODE, Made, event};
@@ -110,6 +111,31 @@ fn a_pipe_from_perf_is_read_as_it_comes() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stdout(&output), text(&["report", "--stats", "-i", word(&stream)]));
     assert!(stdout(&output).contains("cpu-clock"), "{}", stdout(&output));
+}
+
+/// Records of threads that are not there are missed, whichever way the folder was taken apart.
+#[test]
+fn what_a_folder_lacks_is_said() {
+    let folder = folder();
+    let data = file(&folder, "data");
+    let mut made = Made::at(&data, vec![event("cpu-clock", 11, true)]);
+    made.comm(42, b"worker");
+    made.finish_with(&Features { dir_format: Some(1), ..Features::default() }, None);
+    let told = |path: &Path| {
+        let output = run(&["report", "--stats", "-i", word(path)]);
+        (output.status.code(), stderr(&output))
+    };
+    let (code, said) = told(&data);
+    assert!(code == Some(1) && said.contains("-i takes the folder"), "{said}");
+    let (code, said) = told(folder.path());
+    assert!(code == Some(1) && said.contains("data.0 and so on, are missing"), "{said}");
+    std::fs::write(folder.path().join("data.2"), b"").unwrap();
+    let (code, said) = told(folder.path());
+    assert!(code == Some(1) && said.contains("data.0 and 1 more of the files"), "{said}");
+    for part in ["data.0", "data.1"] {
+        std::fs::write(folder.path().join(part), b"").unwrap();
+    }
+    assert_eq!(told(folder.path()).0, Some(0));
 }
 
 /// The folder that `perf record --threads` makes: a file of each CPU's records.

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
     if args.header {
         crate::header::write(&mut to, &reader, &afterimage_profile::ReplayStats::default())?;
     }
-    let resolver = Resolver::new(&reader, input.resolve_options());
+    let resolver = Resolver::new(&reader, input.resolve_at_once());
     let printer = Printer::new(events, &reader, formats(&reader), resolver, args.ns);
     let mut lines = Lines { printer, buffer: Vec::new(), to, failed: None };
     let replayed = replay_from(&reader, &mut input.source(&reader)?, &ReplayOptions::default(), &mut lines);

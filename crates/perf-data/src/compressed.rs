@@ -6,6 +6,7 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 use crate::bytes::{Cursor, Out};
 use crate::features::bit;
 use crate::header::{Bits, FileHeader, SIZE, SIZE_PIPE, Section};
+use crate::pipe::Told;
 use crate::record::{RawRecord, RecordHeader, kind};
 use crate::records::Records;
 use crate::source::Source;
@@ -254,5 +255,8 @@ impl Feed for Unpacker<'_> {
     }
     fn cut(&self) -> u64 {
         self.cut + self.outer.cut()
+    }
+    fn told(&mut self) -> Option<&mut Told> {
+        Some(self.outer.told())
     }
 }

@@ -1,5 +1,6 @@
 //! The pipe form: a stream in which everything is a record, events and features too.
 
+use std::collections::HashMap;
 use std::io::Write;
 
 use crate::bytes::{Cursor, Out};
@@ -8,6 +9,7 @@ use crate::features::{BuildIdEntry, bit, decode_one};
 use crate::header::{MAGIC, SIZE_PIPE};
 use crate::private::FEATURE_BIT;
 use crate::record::{MAX_RECORD, RawRecord, RecordHeader, framed, kind};
+use crate::table::EventTable;
 use crate::writer::describe;
 use crate::{Attr, Endian, Error, ErrorKind, EventDesc, Features, Result};
 
@@ -138,7 +140,14 @@ pub(crate) struct Told {
     pub(crate) problems: Vec<Error>,
     /// There are compressed records.
     pub(crate) packed: bool,
+    /// Records that told something new too late for it to be used.
+    pub(crate) unused: u64,
+    /// The event of each id, the first that names it.
+    by_id: HashMap<u64, usize>,
 }
+
+/// Problems of a stream that are kept, the first ones: it may tell of itself as often as it likes.
+const MOST_PROBLEMS: usize = 1000;
 
 impl Told {
     /// Takes what a record tells, if it is one of those that do.
@@ -146,8 +155,17 @@ impl Told {
         let mut c = Cursor::new(raw.body(), raw.offset + RecordHeader::SIZE as u64, endian);
         let features = &mut self.features;
         let done = match raw.header.kind {
-            kind::HEADER_ATTR => event(raw, endian).map(|e| self.events.push(e)),
-            kind::EVENT_UPDATE => rename(&mut self.events, &mut c),
+            kind::HEADER_ATTR => event(raw, endian).map(|e| {
+                let nth = self.events.len();
+                e.ids.iter().for_each(|id| _ = self.by_id.entry(*id).or_insert(nth));
+                self.events.push(e);
+            }),
+            kind::EVENT_UPDATE => name_of(&mut c).map(|named| {
+                let Some((id, name)) = named else { return };
+                if let Some(event) = self.by_id.get(&id).and_then(|nth| self.events.get_mut(*nth)) {
+                    event.name = name;
+                }
+            }),
             kind::HEADER_FEATURE => {
                 c.u64("HEADER_FEATURE record").and_then(|feature| decode_one(features, feature as u32, c))
             }
@@ -165,7 +183,32 @@ impl Told {
             }
             _ => Ok(()),
         };
-        self.problems.extend(done.err());
+        if self.problems.len() < MOST_PROBLEMS {
+            self.problems.extend(done.err());
+        }
+    }
+
+    /// Takes what a record behind the head tells: build IDs are used whenever they come; what would change the events of
+    /// `table` or other features comes too late.
+    pub(crate) fn take_late(&mut self, raw: &RawRecord<'_>, table: &EventTable) {
+        let endian = table.endian();
+        let mut c = Cursor::new(raw.body(), raw.offset + RecordHeader::SIZE as u64, endian);
+        let unused = match raw.header.kind {
+            kind::HEADER_ATTR => event(raw, endian).is_ok_and(|e| e.ids.iter().any(|id| table.of_id(*id).is_none())),
+            kind::EVENT_UPDATE => match name_of(&mut c) {
+                Ok(Some((id, name))) => table.of_id(id).is_none_or(|event| event.name != name),
+                _ => false,
+            },
+            kind::HEADER_FEATURE => c.u64("HEADER_FEATURE record").is_ok_and(|bit| bit != u64::from(bit::BUILD_ID)),
+            kind::HEADER_TRACING_DATA => true,
+            _ => false,
+        };
+        self.unused += u64::from(unused);
+        match raw.header.kind {
+            // There is no end to the events that these could make.
+            kind::HEADER_ATTR | kind::EVENT_UPDATE | kind::HEADER_TRACING_DATA => (),
+            _ => self.take(raw, endian),
+        }
     }
 }
 
@@ -179,12 +222,9 @@ fn event(raw: &RawRecord<'_>, endian: Endian) -> Result<EventDesc> {
     Ok(EventDesc { attr, ids: crate::Words::new(ids, endian).iter().collect(), name })
 }
 
-fn rename(events: &mut [EventDesc], c: &mut Cursor<'_>) -> Result<()> {
+/// The id of an event and the name that an EVENT_UPDATE gives it; `None` where it tells something else.
+fn name_of(c: &mut Cursor<'_>) -> Result<Option<(u64, String)>> {
     const W: &str = "EVENT_UPDATE record";
     let (what, id) = (c.u64(W)?, c.u64(W)?);
-    let event = events.iter_mut().find(|e| e.ids.contains(&id));
-    if let (UPDATE_NAME, Some(event)) = (what, event) {
-        event.name = String::from_utf8_lossy(c.name()).into_owned();
-    }
-    Ok(())
+    Ok((what == UPDATE_NAME).then(|| (id, String::from_utf8_lossy(c.name()).into_owned())))
 }

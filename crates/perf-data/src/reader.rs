@@ -3,10 +3,11 @@
 //! What can be read is read: damage in a feature section costs that section, damage in the records those that it hit, and
 //! both are told with their place. Only a header or an attr that makes no sense is an error of [`FileReader::open`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::bytes::Cursor;
-use crate::features::{DescribedEvent, decode_one};
+use crate::features::{DescribedEvent, bit, decode_one};
 use crate::header::{FileHeader, SIZE_PIPE, Section};
 use crate::record::{RawRecord, Record, kind};
 use crate::records::{End, Records};
@@ -37,7 +38,7 @@ impl<'a> FileReader<'a> {
     /// records [`FileReader::open_packed`] with a [`crate::RecordStream`] reads, or [`crate::compressed::unpack`].
     pub fn open(file: &'a [u8]) -> Result<Self> {
         let this = Self::open_packed(file)?;
-        if this.features.compressed.is_some() || this.packed {
+        if this.says_compressed() {
             return Err(Error::new(ErrorKind::Unsupported, "compressed recording"));
         }
         Ok(this)
@@ -171,11 +172,21 @@ impl<'a> FileReader<'a> {
     /// Whether records stand compressed in others, so that [`FileReader::records`] does not show them.
     pub fn is_compressed(&self) -> bool {
         // Of a seekable recording only a finished one says so itself.
-        let packed = |raw: RawRecord<'_>| matches!(raw.header.kind, kind::COMPRESSED | kind::COMPRESSED2);
         let unsaid = || !self.header.pipe && !self.finished && self.header.has_features;
+        self.says_compressed() || unsaid() && self.has_compressed()
+    }
+
+    /// The feature section stands behind the records and may be lost with the end of the file, where its bit in the header
+    /// is left; the records themselves show whether that is true.
+    fn says_compressed(&self) -> bool {
         self.features.compressed.is_some()
             || self.packed
-            || unsaid() && self.records().filter_map(Result::ok).any(packed)
+            || self.header.features.has(bit::COMPRESSED) && self.has_compressed()
+    }
+
+    fn has_compressed(&self) -> bool {
+        let packed = |raw: RawRecord<'_>| matches!(raw.header.kind, kind::COMPRESSED | kind::COMPRESSED2);
+        self.records().filter_map(Result::ok).any(packed)
     }
 
     /// Whether it is in pipe form.
@@ -255,6 +266,12 @@ impl<'a> FileReader<'a> {
 
     /// The records, in file order. What is damaged is an error each time, and they go on behind it.
     pub fn records(&self) -> Records<'a> {
+        let (records, end) = self.record_bytes();
+        Records::of(records, self.data.offset, Arc::clone(&self.table), end)
+    }
+
+    /// The bytes of the records, and what their end is.
+    fn record_bytes(&self) -> (&'a [u8], End) {
         let start = usize::try_from(self.data.offset).unwrap_or(usize::MAX).min(self.file.len());
         let size = usize::try_from(self.data.size).unwrap_or(usize::MAX);
         let end = start.saturating_add(size).min(self.file.len());
@@ -264,7 +281,7 @@ impl<'a> FileReader<'a> {
             false if growing => End::Growing,
             false => End::Whole,
         };
-        Records::of(&self.file[start..end], self.data.offset, Arc::clone(&self.table), at_end)
+        (&self.file[start..end], at_end)
     }
 
     /// The same as a [`crate::Source`].
@@ -274,10 +291,8 @@ impl<'a> FileReader<'a> {
 
     /// The records of a compressed recording in memory, with what the compressed ones hold in place of these.
     pub fn unpacked(&self) -> RecordStream<'a> {
-        let start = usize::try_from(self.data.offset).unwrap_or(usize::MAX).min(self.file.len());
-        let size = usize::try_from(self.data.size).unwrap_or(usize::MAX);
-        let end = start.saturating_add(size).min(self.file.len());
-        RecordStream::packed(&self.file[start..end], self.data.offset, Arc::clone(&self.table))
+        let (records, end) = self.record_bytes();
+        RecordStream::packed(records, self.data.offset, Arc::clone(&self.table), end)
     }
 
     /// The event that a record belongs to, see [`EventTable::event_for`].
@@ -314,8 +329,12 @@ fn take_room<'b>(room: &mut u64, bytes: &'b [u8], at: u64) -> Result<&'b [u8]> {
 
 /// Gives the events the names that EVENT_DESC has for them, found by their ids or else by their place.
 fn name_events(events: &mut [EventDesc], described: &[DescribedEvent]) {
+    let mut of_id = HashMap::new();
+    for (nth, described) in described.iter().enumerate() {
+        described.ids.iter().for_each(|id| _ = of_id.entry(*id).or_insert(nth));
+    }
     for (i, event) in events.iter_mut().enumerate() {
-        let by_id = event.ids.first().and_then(|id| described.iter().find(|d| d.ids.contains(id)));
+        let by_id = event.ids.first().and_then(|id| described.get(*of_id.get(id)?));
         let by_place = described.get(i);
         if let Some(found) = by_id.or(by_place).filter(|d| !d.name.is_empty()) {
             event.name.clone_from(&found.name);

@@ -35,6 +35,13 @@ pub(crate) fn is_known(kind: u32) -> bool {
     kind.wrapping_sub(1) < kind::CALLCHAIN_DEFERRED || kind.wrapping_sub(kind::FIRST_USER) < kind::KNOWN_USER
 }
 
+/// Whether a type that is not known may be one of a newer kernel or of another tool: their numbers are small.
+fn may_be_newer(kind: u32) -> bool {
+    let of_kernels = kind::CALLCHAIN_DEFERRED + 1..kind::FIRST_USER;
+    let of_tools = kind::FIRST_USER + kind::KNOWN_USER..128;
+    of_kernels.contains(&kind) || of_tools.contains(&kind) || kind::SIMPLEPERF.contains(&kind)
+}
+
 /// Whether a record of a type that nobody knows may be one of another writer's: what stands behind it, at `offset`, is a row
 /// of records, or the records end there. Unless `ends`, there have to be [`LOOK_AHEAD`] bytes.
 pub(crate) fn may_be_private(raw: &RawRecord<'_>, behind: &[u8], offset: u64, ends: bool, table: &EventTable) -> bool {
@@ -95,12 +102,18 @@ pub(crate) fn find(table: &EventTable, bytes: &[u8], offset: u64, ends: bool) ->
     None
 }
 
-/// Whether a row of records begins at `at`; with `strange`, those of that type and of simpleperf's may be among them.
+/// Whether a row of records begins at `at`; with `strange`, those of that type and of [newer](may_be_newer) ones may be among
+/// them, and a row that goes on further than [`LOOK_AHEAD`] is one, so that a file and a stream are read alike.
 fn row_begins(table: &EventTable, bytes: &[u8], mut at: usize, offset: u64, ends: bool, strange: Option<u32>) -> bool {
-    let may_be = |kind: u32| strange.is_some_and(|own| kind == own || kind::SIMPLEPERF.contains(&kind));
+    let may_be = |kind: u32| strange.is_some_and(|own| kind == own || may_be_newer(kind));
+    let until = if strange.is_some() { at.saturating_add(LOOK_AHEAD) } else { usize::MAX };
     let mut row = 0;
     let mut time = None;
     while row < ENOUGH {
+        if at > until {
+            // Behind data of any size: what stands there cannot be seen in a stream.
+            return true;
+        }
         let rest = bytes.get(at..).unwrap_or_default();
         let Some(head) = rest.first_chunk::<8>() else {
             // Up to the end: any record will do, for there is nothing left that could speak against it.
@@ -111,6 +124,9 @@ fn row_begins(table: &EventTable, bytes: &[u8], mut at: usize, offset: u64, ends
         if header.bytes() < RecordHeader::SIZE || !known && !may_be(header.kind) {
             // There may be several strangers.
             return strange.is_some() && row > 1;
+        }
+        if at.saturating_add(header.bytes()) > until {
+            return true;
         }
         if rest.len() < header.bytes() {
             // The last record of a file that was cut.

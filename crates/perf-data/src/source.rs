@@ -203,10 +203,22 @@ pub enum AnySource<'a> {
 
 impl AnySource<'_> {
     /// What a stream told about itself behind the beginning of its records: build IDs most of all.
-    pub fn told_late(&self) -> Option<&crate::Features> {
+    pub fn told_late(&mut self) -> Option<&crate::Features> {
         match self {
-            AnySource::Stream(stream) => Some(stream.told_late()),
+            AnySource::Stream(stream) => Some(&stream.told().features),
             AnySource::File(_) | AnySource::Parts(_) => None,
+        }
+    }
+
+    /// How many records of a stream told too late of events, names or features, which were not used; and what could not be
+    /// read of those that tell, given out once.
+    pub fn told_in_vain(&mut self) -> (u64, Vec<Error>) {
+        match self {
+            AnySource::Stream(stream) => {
+                let told = stream.told();
+                (told.unused, std::mem::take(&mut told.problems))
+            }
+            AnySource::File(_) | AnySource::Parts(_) => (0, Vec::new()),
         }
     }
 }

@@ -15,10 +15,10 @@ use crate::compressed::Unpacker;
 use crate::header::{FileHeader, SIZE_PIPE};
 use crate::pipe::Told;
 use crate::record::{RawRecord, kind};
-use crate::records::{Records, bytes_behind, not_a_record};
+use crate::records::{End, Records, bytes_behind, not_a_record};
 use crate::source::Source;
 use crate::table::EventTable;
-use crate::{Endian, Error, ErrorKind, Features, Result, resync};
+use crate::{Endian, Error, ErrorKind, Result, resync};
 
 /// Bytes that are asked for at once.
 const PIECE: usize = 256 << 10;
@@ -26,10 +26,14 @@ const PIECE: usize = 256 << 10;
 /// A chunk that has so many bytes gets no more.
 const CHUNK: usize = 1 << 20;
 
-/// The most that a stream may tell of itself before its first record: descriptions of events, formats of tracepoints.
+/// The most that a stream may tell of itself before its first sample: descriptions of events, formats of tracepoints.
 const LONGEST_HEAD: usize = 1 << 30;
 
-/// Reads a stream up to its first record of the kernel, or a little further: what [`crate::FileReader::open_packed`] needs to
+/// Of records about what there was before the recording so many bytes may stand in front of that: perf names events only
+/// behind the maps of the kernel.
+const MOST_BEFORE: usize = 64 << 20;
+
+/// Reads a stream up to its first sample or the end of its first round, or a little further: what [`crate::FileReader::open_packed`] needs to
 /// know of it. A recording in seekable form is read to its end, for what it says of itself stands there, but no further
 /// than `most` bytes. Of what is no recording no more is read than shows that.
 ///
@@ -48,24 +52,32 @@ pub fn read_head(from: &mut impl Read, most: u64) -> Result<Vec<u8>> {
             return Ok(head);
         }
     };
-    let mut at = head.len();
+    let (mut at, mut before) = (head.len(), 0);
     while head.len() < LONGEST_HEAD {
         let got = from.by_ref().take(PIECE as u64).read_to_end(&mut head).map_err(failed)?;
-        if got == 0 || !tells_only(&head, &mut at, header.endian) {
+        if got == 0 || !tells_only(&head, &mut at, &mut before, header.endian) {
             break;
         }
     }
     Ok(head)
 }
 
-/// Whether all records from `at` on, which moves on, are such as tell of the stream, or the last one lacks its end.
-fn tells_only(head: &[u8], at: &mut usize, endian: Endian) -> bool {
+/// Whether all records from `at` on, which moves on, are such as tell of the stream or of what there was `before` it, or the
+/// last one lacks its end.
+fn tells_only(head: &[u8], at: &mut usize, before: &mut usize, endian: Endian) -> bool {
     for raw in Records::new(head.get(*at..).unwrap_or_default(), *at as u64, endian) {
         match raw {
             Err(e) => return e.kind() == ErrorKind::Truncated,
             Ok(raw) => match raw.header.kind {
-                kind::FINISHED_ROUND | kind::COMPRESSED | kind::COMPRESSED2 => return false,
-                kind if kind < kind::FIRST_USER => return false,
+                kind::SAMPLE | kind::FINISHED_INIT | kind::FINISHED_ROUND => return false,
+                kind::COMPRESSED | kind::COMPRESSED2 => return false,
+                kind if kind < kind::FIRST_USER => {
+                    *before += raw.bytes.len();
+                    *at = at.saturating_add(raw.bytes.len());
+                    if *before > MOST_BEFORE {
+                        return false;
+                    }
+                }
                 _ => {
                     let behind = usize::try_from(bytes_behind(&raw, endian)).unwrap_or(usize::MAX);
                     *at = at.saturating_add(raw.bytes.len()).saturating_add(behind);
@@ -99,6 +111,11 @@ pub(crate) trait Feed {
     /// Bytes of a last record that lacked its end before it came here.
     fn cut(&self) -> u64 {
         0
+    }
+
+    /// What was told before it came here, where these bytes tell nothing.
+    fn told(&mut self) -> Option<&mut Told> {
+        None
     }
 }
 
@@ -141,13 +158,17 @@ pub struct RecordStream<'r> {
     at: usize,
     /// Nothing comes any more.
     ended: bool,
+    /// What that end is.
+    end: End,
     /// What follows AUXTRACE records is in the stream.
     has_behind: bool,
     /// Bytes of it that are still to be dropped.
     to_drop: u64,
-    /// What is told behind this place was not in the head.
+    /// What is told behind this place was not in the head. Contents of compressed records tell nothing.
     head: u64,
     told: Told,
+    /// What went wrong while records were looked for behind damage, and is not told yet.
+    failed: Option<Error>,
     skipped: u64,
     cut: u64,
 }
@@ -170,16 +191,16 @@ impl<'r> RecordStream<'r> {
     }
 
     /// The records of a compressed recording in memory: `data` are its records as they stand in the file, at `offset`.
-    pub fn packed(data: &'r [u8], offset: u64, table: Arc<EventTable>) -> Self {
-        Self::of(Box::new(Plain(data)), offset, table, true).unpacked()
+    pub(crate) fn packed(data: &'r [u8], offset: u64, table: Arc<EventTable>, end: End) -> Self {
+        let mut outer = Self::of(Box::new(Plain(data)), offset, table, true);
+        outer.end = end;
+        outer.unpacked()
     }
 
     /// The contents of the compressed records among the others.
     fn unpacked(self) -> Self {
-        let (table, start, head) = (Arc::clone(&self.table), self.place(), self.head);
-        let mut stream = Self::of(Box::new(Unpacker::new(self)), start, table, false);
-        stream.head = head;
-        stream
+        let (table, start) = (Arc::clone(&self.table), self.place());
+        Self::of(Box::new(Unpacker::new(self)), start, table, false)
     }
 
     fn of(feed: Box<dyn Feed + 'r>, start: u64, table: Arc<EventTable>, has_behind: bool) -> Self {
@@ -189,10 +210,12 @@ impl<'r> RecordStream<'r> {
             chunks: VecDeque::from([Chunk { start, bytes: Vec::new(), waiting: 0 }]),
             at: 0,
             ended: false,
+            end: End::Growing,
             has_behind,
             to_drop: 0,
-            head: 0,
+            head: u64::MAX,
             told: Told::default(),
+            failed: None,
             skipped: 0,
             cut: 0,
         }
@@ -204,13 +227,11 @@ impl<'r> RecordStream<'r> {
     }
 
     /// What the stream told about itself behind its head.
-    pub fn told_late(&self) -> &Features {
-        &self.told.features
-    }
-
-    /// What could not be read of it.
-    pub fn problems(&self) -> &[Error] {
-        &self.told.problems
+    pub(crate) fn told(&mut self) -> &mut Told {
+        match self.feed.told() {
+            Some(told) => told,
+            None => &mut self.told,
+        }
     }
 
     /// The bytes from the next record on that are here, and their place.
@@ -227,6 +248,10 @@ impl<'r> RecordStream<'r> {
     fn more(&mut self) -> Result<()> {
         let Some(last) = self.chunks.back_mut() else { return Ok(()) };
         if last.waiting == 0 {
+            // What is left is moved only where it is the smaller part.
+            if 2 * self.at < last.bytes.len() {
+                return self.fed();
+            }
             last.bytes.drain(..self.at);
             last.start += self.at as u64;
             self.at = 0;
@@ -236,6 +261,10 @@ impl<'r> RecordStream<'r> {
             self.chunks.push_back(Chunk { start, bytes, waiting: 0 });
             self.at = 0;
         }
+        self.fed()
+    }
+
+    fn fed(&mut self) -> Result<()> {
         let Some(last) = self.chunks.back_mut() else { return Ok(()) };
         match self.feed.feed(&mut last.bytes) {
             Fed::More => Ok(()),
@@ -252,6 +281,10 @@ impl<'r> RecordStream<'r> {
 
     /// Finds the next record and gives its place in the last chunk.
     fn step(&mut self) -> Option<Result<usize>> {
+        // That nothing more can be read is told where it was to come.
+        if let Some(e) = self.failed.take_if(|e| e.kind() != ErrorKind::Io) {
+            return Some(Err(e));
+        }
         loop {
             if self.to_drop > 0 {
                 if let Err(e) = self.drop_behind() {
@@ -260,7 +293,11 @@ impl<'r> RecordStream<'r> {
             }
             match self.look() {
                 Look::Record => return Some(Ok(self.take())),
-                Look::End => return None,
+                Look::End if self.end == End::Missing => {
+                    self.end = End::Whole;
+                    return Some(Err(Error::at(ErrorKind::Truncated, "records", self.place())));
+                }
+                Look::End => return self.failed.take().map(Err),
                 Look::Bad(e) => return self.damaged(e),
                 Look::Incomplete => match self.more() {
                     Ok(()) => (),
@@ -308,8 +345,8 @@ impl<'r> RecordStream<'r> {
             if self.has_behind {
                 self.to_drop = bytes_behind(&raw, endian);
             }
-            if raw.offset >= self.head && raw.header.kind >= kind::FIRST_USER {
-                self.told.take(&raw, endian);
+            if raw.header.kind >= kind::FIRST_USER && raw.offset + raw.bytes.len() as u64 > self.head {
+                self.told.take_late(&raw, &self.table);
             }
         }
         at
@@ -338,8 +375,9 @@ impl<'r> RecordStream<'r> {
     fn damaged(&mut self, e: Error) -> Option<Result<usize>> {
         loop {
             while !self.ended && self.rest().0.len() < 2 * resync::LOOK_AHEAD {
-                // What is damaged in the feed besides is told when it is met again, or has been.
-                let _ = self.more();
+                if let Err(e) = self.more() {
+                    self.failed.get_or_insert(e);
+                }
             }
             let (rest, place) = self.rest();
             let len = rest.len();
@@ -349,10 +387,14 @@ impl<'r> RecordStream<'r> {
                 None if self.ended => len,
                 None => len - resync::LOOK_AHEAD.min(len),
             };
-            if found.is_none() && self.ended && e.kind() == ErrorKind::Truncated {
-                self.cut = len as u64;
-                self.at += len;
-                return None;
+            if found.is_none() && self.ended {
+                // The end is told here.
+                let end = std::mem::replace(&mut self.end, End::Whole);
+                if end == End::Growing && e.kind() == ErrorKind::Truncated {
+                    self.cut = len as u64;
+                    self.at += len;
+                    return self.failed.take().map(Err);
+                }
             }
             self.at += skip;
             self.skipped += skip as u64;
@@ -417,6 +459,6 @@ impl Source for RecordStream<'_> {
     }
 
     fn is_at_end(&self) -> bool {
-        self.ended && self.rest().0.is_empty()
+        self.ended && self.rest().0.is_empty() && self.end != End::Missing
     }
 }

@@ -58,6 +58,11 @@ impl EventTable {
         }
     }
 
+    /// The event that has this id.
+    pub(crate) fn of_id(&self, id: u64) -> Option<&EventDesc> {
+        self.events.get(self.ids.get(id)?)
+    }
+
     /// The id that a SAMPLE carries, by which [`EventTable::event_for`] knows its event.
     pub fn id_of(&self, raw: &RawRecord<'_>) -> Option<u64> {
         let place = id_place(self.layouts.first()?, raw)?;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::record::{Record, kind};
 use crate::tally::MapLost;
-use crate::{EventTally, FileReader, Private};
+use crate::{CountedSamples, EventTally, FileReader, Private, RawRecord};
 
 /// How many samples of an event in the file there are on each CPU: ordinary ones, and those that entries of a count table
 /// stand for.
@@ -74,16 +74,23 @@ fn count(private: &Private, file: &FileReader<'_>) -> Written {
     };
     let holds_entries: Vec<bool> = (0..file.events().len()).map(entries_of).collect();
     let ids: Vec<Option<u64>> = (0..file.events().len()).map(|event| private.entries_id(event)).collect();
-    let mut counts: HashMap<usize, std::slice::Iter<'_, u64>> =
-        private.true_counts.iter().map(|of| (of.event, of.counts.iter())).collect();
+    let mut counted = CountedSamples::new(private);
+    if !counted.is_empty() {
+        let fits = |raw: crate::Result<RawRecord<'_>>| {
+            raw.is_ok_and(|raw| raw.header.kind != kind::SAMPLE || counted.note(file, &raw))
+        };
+        if !file.records().map(fits).fold(true, |all, fits| all && fits) {
+            counted.settle(file);
+        }
+    }
     let mut written = Written::new();
     // What is damaged is in the file for no reader.
     for raw in file.records().filter_map(Result::ok).filter(|raw| raw.header.kind == kind::SAMPLE) {
         let Some(event) = file.event_for(&raw) else { continue };
         let own_id = ids.get(event).copied().flatten();
         let is_entry = holds_entries.get(event) == Some(&true) && own_id.is_none_or(|id| file.id_of(&raw) == Some(id));
-        let counted = is_entry.then(|| counts.get_mut(&event)).flatten();
-        let stands_for = counted.and_then(Iterator::next).copied().unwrap_or(1);
+        // What damage made unknown is one at least.
+        let stands_for = if is_entry { counted.count(event, raw.offset).unwrap_or(1) } else { 1 };
         if let Ok(Record::Sample(sample)) = file.decode(&raw) {
             let there = written.entry((event, sample.cpu.unwrap_or(0))).or_default();
             let there = &mut there[usize::from(is_entry)];

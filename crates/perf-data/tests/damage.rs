@@ -4,7 +4,7 @@
 mod common;
 
 use afterimage_perf_data::record::{RawRecord, UserRecord, kind};
-use afterimage_perf_data::{Endian, ErrorKind, FileReader, Layout, Record};
+use afterimage_perf_data::{Endian, ErrorKind, FileReader, Layout, Record, RecordStream, Source};
 
 /// Places of the good records, and what is told of the others.
 fn read(bytes: &[u8]) -> (Vec<u64>, Vec<(ErrorKind, u64)>, u64) {
@@ -105,6 +105,86 @@ fn records_of_other_writers_are_passed_over() {
     kinds.dedup();
     let expected: Vec<u32> = types.into_iter().chain([32_777]).flat_map(|kind| [kind, kind::SAMPLE]).collect();
     assert_eq!(kinds, expected);
+}
+
+/// The types of the records of a file, and of the same as a stream.
+fn kinds_of(records: &[u8]) -> [Vec<u32>; 2] {
+    let mut writer =
+        afterimage_perf_data::FileWriter::create(std::io::Cursor::new(Vec::new()), &common::events()).unwrap();
+    writer.write(records).unwrap();
+    let file = writer.finish(&common::features(), None).unwrap().into_inner();
+    let file = FileReader::open(&file).unwrap();
+    let in_file = file.records().map(|raw| raw.unwrap().header.kind).collect();
+    let mut stream = RecordStream::new(&[0; 16], records, file.table().clone(), false);
+    let mut in_stream = Vec::new();
+    while let Some(raw) = stream.next_record() {
+        in_stream.push(raw.unwrap().header.kind);
+    }
+    [in_file, in_stream]
+}
+
+fn record_of(kind: u32, body: &[u8]) -> Vec<u8> {
+    let size = u16::try_from(8 + body.len()).unwrap();
+    [&kind.to_le_bytes()[..], &[0, 0], &size.to_le_bytes(), body].concat()
+}
+
+/// Several types that are newer than this stand next to each other, and one before data whose end cannot be seen.
+#[test]
+fn strangers_stand_next_to_each_other() {
+    let layout = Layout::new(&common::events()[0].attr, Endian::Little);
+    let chain = common::chain();
+    let mut sample = Vec::new();
+    Record::Sample(common::sample(0, &chain)).encode(&layout, &mut sample).unwrap();
+    let samples = sample.repeat(2000);
+    let strangers = [63, 30, 33, 100, 32_769, 63, 23, 127];
+    let mut records = sample.clone();
+    strangers.iter().for_each(|kind| records.extend(record_of(*kind, &[7; 24])));
+    records.extend(&samples);
+    let expected: Vec<u32> = [kind::SAMPLE].into_iter().chain(strangers).chain([kind::SAMPLE; 2000]).collect();
+    assert_eq!(kinds_of(&records), [expected.clone(), expected]);
+    // AUX data of a size that nobody holds.
+    let mut records = sample.clone();
+    records.extend(record_of(30, &[7; 24]));
+    let mut body = [0; 40];
+    body[..8].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    records.extend(record_of(kind::AUXTRACE, &body));
+    records.resize(records.len() + (1 << 20), 0xee);
+    records.extend(&samples);
+    let kinds = [kind::SAMPLE, 30, kind::AUXTRACE];
+    let expected: Vec<u32> = kinds.into_iter().chain([kind::SAMPLE; 2000]).collect();
+    assert_eq!(kinds_of(&records), [expected.clone(), expected]);
+}
+
+/// Only simpleperf's records have 32 bits for their size. A stream does not wait for gigabytes to see that it was a lie.
+#[test]
+fn sizes_beyond_any_record_are_damage() {
+    let layout = Layout::new(&common::events()[0].attr, Endian::Little);
+    let chain = common::chain();
+    let mut sample = Vec::new();
+    Record::Sample(common::sample(0, &chain)).encode(&layout, &mut sample).unwrap();
+    let records = [&sample[..], &[1, 0x80, 0, 0, 0xff, 0x7f, 0, 0], &sample.repeat(1 << 15)].concat();
+    let table = FileReader::open(&common::recording()).unwrap().table().clone();
+    let mut read = 0;
+    let counted = std::io::Read::chain(&records[..], std::io::empty());
+    let counted = Counted(counted, &mut read);
+    let mut stream = RecordStream::new(&[0; 16], counted, table, false);
+    assert!(stream.next_record().unwrap().is_ok());
+    let error = stream.next_record().unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::BadSize, Some(16 + sample.len() as u64)));
+    assert!(stream.next_record().unwrap().is_ok() && stream.skipped() == 8);
+    drop(stream);
+    assert!(read < records.len() / 2, "{read} of {}", records.len());
+}
+
+/// Counts what was read.
+struct Counted<'a, R>(R, &'a mut usize);
+
+impl<R: std::io::Read> std::io::Read for Counted<'_, R> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let got = self.0.read(to)?;
+        *self.1 += got;
+        Ok(got)
+    }
 }
 
 /// Nothing that can be a record follows: reading ends, and what is left is counted.

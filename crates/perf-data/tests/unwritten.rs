@@ -113,6 +113,22 @@ fn entries_of_a_count_table() {
     assert_eq!((tally.sum.map.stored, tally.sum.ring.delivered, tally.sum.ring.unwritten), (3, 3, 1));
 }
 
+/// Behind damage nobody can tell which entry is whose; nothing is moved to another CPU for it.
+#[test]
+fn entries_behind_damage() {
+    let counted = |n| Tally { counted: n, map: MapFlow { stored: n, ..MapFlow::default() }, ..Tally::default() };
+    let mut file = unfinished([20, 1], 0);
+    let offsets: Vec<usize> =
+        FileReader::open(&file).unwrap().records().map(|raw| raw.unwrap().offset as usize).collect();
+    let counts: Vec<u64> = (1..=20).chain([1000]).collect();
+    let of = |file: &[u8]| shown(file, handler("count", false, None), &[(0, &counts)], [counted(210), counted(1000)]);
+    let stored = |tally: EventTally| (tally.per_cpu[0].1.map.stored, tally.per_cpu[1].1.map.stored);
+    assert_eq!(stored(of(&file)), (210, 1000));
+    file[offsets[10] + 6..offsets[10] + 8].fill(0);
+    // Ten whose counts are known, nine that are one at least.
+    assert_eq!(stored(of(&file)), (55 + 9, 1));
+}
+
 /// One handler after the other: entries have an id of their own among the event's samples.
 #[test]
 fn entries_among_samples() {

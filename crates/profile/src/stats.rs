@@ -24,8 +24,14 @@ pub struct ReplayStats {
     pub first_undecodable: Option<Error>,
     /// Samples with an id that no event has; left out.
     pub unknown_event: u64,
+    /// Samples that stand for more than one, for how many of which damage has made unknown; they count as one.
+    pub unknown_count: u64,
     /// Kernel records of a type that is not known; left out. Those of other tools are in [`KindCounts::private`].
     pub unknown_type: u64,
+    /// Records of a stream that told of events, names or features only behind its samples; they were not used.
+    pub told_late: u64,
+    /// What could not be read of records behind the head of a stream that tell about it.
+    pub problems: Vec<Error>,
     /// Records (not only samples) lost for want of ring space, as the LOST records in the rings say. They miss what was
     /// lost after the last record that found room.
     pub lost: u64,

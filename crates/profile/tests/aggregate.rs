@@ -23,7 +23,7 @@ ffffffff81000300 T _etext
 fn profile_of(bytes: &[u8], options: &AggregateOptions) -> Profile {
     let reader = FileReader::open(bytes).unwrap();
     let kallsyms = Some(KALLSYMS.as_bytes().to_vec());
-    let mut resolver = Resolver::new(&reader, ResolveOptions { kallsyms, finder: None });
+    let mut resolver = Resolver::new(&reader, ResolveOptions { kallsyms, ..ResolveOptions::default() });
     aggregate(&reader, options, &mut resolver)
 }
 
@@ -205,6 +205,26 @@ fn a_chain_without_its_kernel_part_gets_the_address_in_front() {
     let profile = profile_of(&r.finish(), &options("sym"));
     let names: Vec<_> = profile.stacks(0).next().unwrap().frames.iter().map(|f| f.name().into_owned()).collect();
     assert_eq!(names, ["0x0000000000001000", "leaf"]);
+}
+
+/// A file of the recorded path may be of another build, and a stream tells build IDs last.
+#[test]
+fn no_file_without_a_build_id_names_a_stream_that_still_comes() {
+    let exe = std::env::current_exe().unwrap();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let mut r = Recording::new();
+    r.mmap(1, 5, 0x40_0000, 0x1000, 0, exe.to_str().unwrap());
+    r.sample(2, 5, 0x40_0010);
+    let features = afterimage_perf_data::Features { hostname: Some(host.trim().into()), ..Default::default() };
+    let bytes = r.finish_with(&features, None);
+    let reader = FileReader::open(&bytes).unwrap();
+    for build_ids_to_come in [false, true] {
+        let mut resolver = Resolver::new(&reader, ResolveOptions { build_ids_to_come, ..Default::default() });
+        let profile =
+            aggregate(&reader, &AggregateOptions { sort: options("sym").sort, ..Default::default() }, &mut resolver);
+        let withheld = profile.unresolved.iter().any(|(reason, count)| (*reason, *count) == (Reason::BuildIdToCome, 1));
+        assert_eq!(withheld, build_ids_to_come, "{:?}", profile.unresolved);
+    }
 }
 
 #[test]

@@ -7,8 +7,9 @@ mod forms;
 
 use std::io::Read;
 
-use afterimage_perf_data::{AnySource, Endian, FileReader, PartsSource, RecordStream, stream};
-use afterimage_profile::{ReplayOptions, ReplayStats, replay_from};
+use afterimage_perf_data::record::kind;
+use afterimage_perf_data::{AnySource, Endian, ErrorKind, FileReader, PartsSource, PipeWriter, RecordStream, stream};
+use afterimage_profile::{ReplayOptions, ReplayStats, Sink, State, TimedSample, replay_from};
 use afterimage_testkit::{Need, corpus, has};
 use common::{Lines, Recording, attr, bpf_output, event, lines};
 use forms::{compressed, mixture, streamed, swapped};
@@ -98,6 +99,104 @@ fn compressed_records_read_as_the_file_does() {
     assert!(some.len() > 500 && some.len() < expected.len() && expected[..500] == some[..500], "{}", some.len());
     assert!(stats.damaged + u64::from(stats.error.is_some()) > 0, "{stats:?}");
     assert!(stats.skipped_bytes > 0);
+}
+
+/// A finished recording that was cut lacks its feature sections, and with them the one that tells of the compression.
+#[test]
+fn a_compressed_recording_that_was_cut_is_read_up_to_there() {
+    let file = mixture(3000);
+    let (expected, _) = lines(&file);
+    let packed = compressed(&file);
+    let reader = FileReader::open_packed(&packed).unwrap();
+    let (from, size) = (reader.data_offset() as usize, reader.data_size() as usize);
+    let last = reader.records().map(|raw| raw.unwrap().offset).last().unwrap() as usize;
+    // All records are there, the last is not, it is there in part, and half of the bytes.
+    for (end, least) in [(from + size, 4000), (last, 3000), (from + size - 5, 3000), (from + size / 2, 1000)] {
+        let cut = &packed[..end];
+        assert_eq!(FileReader::open(cut).unwrap_err().kind(), ErrorKind::Unsupported, "{end}");
+        let reader = FileReader::open_packed(cut).unwrap();
+        assert!(reader.finished() && reader.is_compressed() && !reader.problems().is_empty(), "{end}");
+        let (some, stats) = from_source(&reader, AnySource::Stream(Box::new(reader.unpacked())));
+        assert!(some.len() >= least && expected.starts_with(&some), "{end}: {} lines", some.len());
+        let error = stats.error.as_ref().map(|e| (e.kind(), e.offset().is_some()));
+        let whole = end == from + size;
+        assert_eq!(error, (!whole).then_some((ErrorKind::Truncated, true)), "{end}: {stats:?}");
+        assert_eq!(some.len() == expected.len(), whole);
+    }
+}
+
+/// A stream, and how much of it was read.
+struct Counting<'a>(&'a [u8], &'a std::cell::Cell<usize>);
+
+impl Read for Counting<'_> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let got = self.0.read(to)?;
+        self.1.set(self.1.get() + got);
+        Ok(got)
+    }
+}
+
+/// How much was read, how much of it was handed on, and the most that lay between the two.
+struct Given<'a>(&'a std::cell::Cell<usize>, usize, usize);
+
+impl Sink for Given<'_> {
+    fn sample(&mut self, _: &State, sample: &TimedSample<'_>) {
+        self.2 = self.2.max(self.0.get() - self.1);
+        self.1 += sample.raw.bytes.len();
+    }
+}
+
+/// Large records without rounds: no more of them waits than may be held.
+#[test]
+fn what_is_held_of_a_stream_is_bounded() {
+    let mut r = Recording::new();
+    let chain = vec![0x1000; 8000];
+    for time in 1..=600 {
+        r.chain(time, 7, 0x1000, &chain);
+    }
+    let file = r.finish();
+    let pipe = streamed(&file);
+    let (head, rest) = pipe.split_at(1 << 20);
+    let reader = FileReader::open_packed(head).unwrap();
+    let read = std::cell::Cell::new(head.len());
+    let stream = RecordStream::new(head, Counting(rest, &read), reader.table().clone(), false);
+    let mut given = Given(&read, 0, 0);
+    let options = ReplayOptions { max_held: 4 << 20, ..ReplayOptions::default() };
+    let stats = replay_from(&reader, &mut AnySource::Stream(Box::new(stream)), &options, &mut given).stats;
+    assert_eq!((stats.samples, stats.late), (600, 0));
+    assert!(pipe.len() > 36 << 20 && given.2 < 16 << 20, "{} bytes waited", given.2);
+}
+
+/// perf names events behind the maps of the kernel; what comes behind samples is too late, and said.
+#[test]
+fn what_a_stream_tells_behind_its_first_records() {
+    let file = mixture(3000);
+    let reader = FileReader::open(&file).unwrap();
+    let update = |name: &str| {
+        let mut body = [2_u64.to_le_bytes(), reader.events()[0].ids[0].to_le_bytes()].concat();
+        body.extend(name.as_bytes());
+        body.resize(body.len().next_multiple_of(8), 0);
+        let size = u16::try_from(8 + body.len()).unwrap();
+        [&kind::EVENT_UPDATE.to_le_bytes()[..], &[0, 0], &size.to_le_bytes(), &body].concat()
+    };
+    let records = forms::records_of(&reader);
+    let first = reader.records().next().unwrap().unwrap();
+    assert!(first.header.kind != kind::SAMPLE);
+    let (maps, samples) = records.split_at(first.bytes.len());
+    let mut writer = PipeWriter::create(Vec::new(), reader.events(), reader.features()).unwrap();
+    for piece in [maps, &update("named-late"), samples, &update("named-late"), &update("too-late")] {
+        writer.write(piece).unwrap();
+    }
+    let pipe = writer.finish(reader.features()).unwrap();
+    let mut from = Slow(&pipe, 100);
+    // Nobody has to read further than to the end of the first round for it.
+    let head = stream::read_head(&mut from, 1 << 30).unwrap();
+    assert!(head.len() < pipe.len());
+    let told = FileReader::open_packed(&head).unwrap();
+    assert_eq!(told.events()[0].name, "named-late");
+    let stream = RecordStream::new(&head, from, told.table().clone(), false);
+    let (_, stats) = from_source(&told, AnySource::Stream(Box::new(stream)));
+    assert_eq!((stats.told_late, stats.problems.len()), (1, 0));
 }
 
 /// A file for each recording thread, without rounds: the samples of two CPUs, each in order, put together.

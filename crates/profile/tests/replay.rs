@@ -254,6 +254,47 @@ fn a_counted_sample_stands_for_many() {
     assert_eq!(counts, [(10, 100), (20, 1), (30, 300)], "by the order in the file; what has no count is one");
 }
 
+/// A sample that is lost does not give its count to the next one.
+#[test]
+fn counts_behind_damage_are_those_of_their_samples() {
+    let mut r = Recording::of(vec![event(attr(), 1, "cpu-clock"), event(attr(), 2, "page-faults")]);
+    for time in 1..=40 {
+        r.sample(time, time as u32, 0x1000);
+    }
+    let counts = TrueCounts { event: 0, counts: (101..=140).collect() };
+    let private = Private { true_counts: vec![counts], ..Private::default() };
+    let bytes = r.finish_with(&Features::default(), Some(&private));
+    let offsets: Vec<usize> =
+        FileReader::open(&bytes).unwrap().records().map(|raw| raw.unwrap().offset as usize).collect();
+    let read = |bytes: &[u8]| {
+        let reader = FileReader::open(bytes).unwrap();
+        let mut sink = Samples::default();
+        let stats = replay(&reader, &ReplayOptions::default(), &mut sink).stats;
+        (sink.0.iter().map(|s| (s.1, s.3)).collect::<Vec<_>>(), stats)
+    };
+    let own = |time: u64| (time as u32, 100 + time);
+    assert_eq!(read(&bytes).0.len(), 40);
+    // One record: what stands behind it is numbered from the end.
+    let mut hurt = bytes.clone();
+    hurt[offsets[9] + 6..offsets[9] + 8].fill(0);
+    let (samples, stats) = read(&hurt);
+    let expected: Vec<_> = (1..=40).filter(|time| *time != 10).map(own).collect();
+    assert_eq!((samples, stats.damaged, stats.unknown_count), (expected.clone(), 1, 0));
+    // An id that no event has.
+    let mut hurt = bytes.clone();
+    hurt[offsets[9] + 8..offsets[9] + 16].fill(0xee);
+    let (samples, stats) = read(&hurt);
+    assert_eq!((samples, stats.unknown_event, stats.unknown_count), (expected, 1, 0));
+    // Two places: those between them have counts that nobody can tell.
+    let mut hurt = bytes;
+    hurt[offsets[9] + 6..offsets[9] + 8].fill(0);
+    hurt[offsets[29] + 6..offsets[29] + 8].fill(0);
+    let (samples, stats) = read(&hurt);
+    let expected = |time: u64| if (11..30).contains(&time) { (time as u32, 1) } else { own(time) };
+    let expected: Vec<_> = (1..=40).filter(|time| ![10, 30].contains(time)).map(expected).collect();
+    assert_eq!((samples, stats.damaged, stats.unknown_count), (expected, 2, 19));
+}
+
 #[test]
 fn damage_ends_the_reading_at_its_place() {
     let mut r = Recording::new();

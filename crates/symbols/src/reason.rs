@@ -16,6 +16,8 @@ pub enum Reason {
     Deleted,
     /// There is a file of that path, but of another build than the recorded one.
     BuildIdDiffers,
+    /// Its build ID is not known yet: the stream may still tell it, and a file of that path may be of another build.
+    BuildIdToCome,
     /// The file exists and may not be read.
     Unreadable,
     /// The file is not an ELF object, or a damaged one.
@@ -49,6 +51,7 @@ impl Reason {
             Reason::NoFile => "no-file",
             Reason::Deleted => "deleted",
             Reason::BuildIdDiffers => "build-id-differs",
+            Reason::BuildIdToCome => "build-id-to-come",
             Reason::Unreadable => "unreadable",
             Reason::Damaged => "damaged",
             Reason::Memory => "memory",
@@ -72,6 +75,7 @@ impl fmt::Display for Reason {
             Reason::NoFile => "the file was not found",
             Reason::Deleted => "the file was deleted",
             Reason::BuildIdDiffers => "the file is of another build than the recorded one",
+            Reason::BuildIdToCome => "the stream had not told the build ID of the file yet",
             Reason::Unreadable => "the file may not be read",
             Reason::Damaged => "the file is damaged or no ELF object",
             Reason::Memory => "the file was in memory and is gone",

@@ -36,6 +36,10 @@ impl RecordHeader {
     }
 }
 
+/// Bytes of a record at most; of one that is simpleperf's, for all others have 16 bits for it. A stream holds it until its
+/// end has come.
+const LARGEST: usize = 16 << 20;
+
 /// One record, not looked into yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
@@ -52,7 +56,7 @@ impl<'a> RawRecord<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Truncated`] when the bytes end before the record does, [`ErrorKind::BadSize`] when its size is less
-    /// than its header.
+    /// than its header, or larger than any: only simpleperf's could be.
     #[inline]
     pub fn parse(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Self> {
         let Some(head) = bytes.first_chunk::<8>() else {
@@ -60,7 +64,7 @@ impl<'a> RawRecord<'a> {
         };
         let header = RecordHeader::decode(*head, endian);
         let size = header.bytes();
-        if size < RecordHeader::SIZE {
+        if !(RecordHeader::SIZE..=LARGEST).contains(&size) {
             return Err(Error::at(ErrorKind::BadSize, format!("record of {size} bytes"), offset));
         }
         match bytes.get(..size) {

@@ -77,11 +77,13 @@ pub fn replay_from<S: Sink>(
     sink: &mut S,
 ) -> Replayed {
     let run = Run::new(reader, options);
-    match source {
+    let mut replayed = match source {
         AnySource::File(file) => run.all(file, options, sink),
         AnySource::Parts(parts) => run.all(parts, options, sink),
         AnySource::Stream(stream) => run.all(&mut **stream, options, sink),
-    }
+    };
+    (replayed.stats.told_late, replayed.stats.problems) = source.told_in_vain();
+    replayed
 }
 
 /// The event of the records about processes and kernel text, in a recording of ours: others let it share the rings of
@@ -106,8 +108,8 @@ enum Taken {
     Round,
 }
 
-/// Each so many records that wait, the memory that they hold is looked at.
-const LOOK_EACH: usize = 4096;
+/// Each so many records that wait, the memory that they hold is looked at: 4 MiB of the largest.
+const LOOK_EACH: usize = 64;
 
 struct Run<'f> {
     reader: &'f FileReader<'f>,
@@ -131,12 +133,12 @@ struct Run<'f> {
 impl<'f> Run<'f> {
     fn new(reader: &'f FileReader<'f>, options: &ReplayOptions) -> Run<'f> {
         let shapes: Vec<Shape> = reader.events().iter().map(|event| Shape::new(&event.attr, reader.endian())).collect();
-        let targets = Targets::new(reader.events(), reader.private());
+        let mut targets = Targets::new(reader.events(), reader.private());
         Run {
             reader,
             times: shapes.first().filter(|first| shapes.iter().all(|shape| shape.same_time(first))).copied(),
             shapes,
-            counts: targets.has_counts(),
+            counts: !targets.counts().is_empty(),
             payloads: targets.has_said(),
             groups: Groups::default(),
             sideband: sideband(reader),
@@ -162,6 +164,7 @@ impl<'f> Run<'f> {
                 Ok(raw) => (raw.offset, self.take(&raw, sink)),
                 Err(error) => {
                     self.damaged(damage.replace(error));
+                    self.recount();
                     continue;
                 }
             };
@@ -170,10 +173,13 @@ impl<'f> Run<'f> {
             }
             match taken {
                 Taken::Waits if self.queue.len() % LOOK_EACH != 0 || source.held_bytes() <= options.max_held => {}
-                Taken::Waits | Taken::Full => {
+                Taken::Waits | Taken::Full => loop {
                     let ready = self.queue.half();
                     self.hand_out(&ready, source, sink);
-                }
+                    if self.queue.len() == 0 || source.held_bytes() <= options.max_held {
+                        break;
+                    }
+                },
                 Taken::Done => source.release(offset),
                 Taken::Round => {
                     source.release(offset);
@@ -203,6 +209,14 @@ impl<'f> Run<'f> {
         self.stats.first_damage.get_or_insert(damage);
     }
 
+    /// Damage may have taken samples: the true counts of those behind it have other places.
+    #[cold]
+    fn recount(&mut self) {
+        if self.counts {
+            self.targets.counts().settle(self.reader);
+        }
+    }
+
     #[inline]
     fn take<S: Sink>(&mut self, raw: &RawRecord<'_>, sink: &mut S) -> Taken {
         self.stats.records += 1;
@@ -215,8 +229,8 @@ impl<'f> Run<'f> {
             return Taken::Done;
         }
         if self.counts && raw.header.kind == kind::SAMPLE {
-            if let Some(event) = self.reader.event_for(raw) {
-                self.targets.note(event, self.reader.id_of(raw), raw.offset);
+            if !self.targets.counts().note(self.reader, raw) {
+                self.recount();
             }
         }
         if self.payloads && raw.header.kind == kind::SAMPLE {
@@ -308,7 +322,9 @@ impl<'f> Run<'f> {
             }
         }
         let cgroup = if shape.cgroup { self.cgroup(raw, event) } else { None };
-        let count = if self.counts { self.targets.count(event, raw.offset) } else { 1 };
+        let count = if self.counts { self.targets.count(event, raw.offset) } else { Some(1) };
+        self.stats.unknown_count += u64::from(count.is_none());
+        let count = count.unwrap_or(1);
         let misc = raw.header.misc;
         let said = if self.targets.said(event) { self.claim(event, &fields, sink) } else { Vec::new() };
         let said = read_all(&said);

@@ -1,7 +1,6 @@
 //! Which event a sample stands for, and for how many overflows: what the private section says of handlers.
 
-use afterimage_perf_data::{EventDesc, HandlerDesc, Private};
-use rustc_hash::FxHashMap;
+use afterimage_perf_data::{CountedSamples, EventDesc, HandlerDesc, Private};
 
 /// `PERF_TYPE_SOFTWARE` and `PERF_COUNT_SW_BPF_OUTPUT` (linux/perf_event.h).
 const BPF_OUTPUT: (u32, u64) = (1, 10);
@@ -42,17 +41,7 @@ pub(crate) struct Targets<'p> {
     said_of: Vec<Option<usize>>,
     /// By event, whether handlers from objects write of its samples.
     said: Vec<bool>,
-    counts: Vec<Option<Counts<'p>>>,
-}
-
-/// True counts of an event's samples, by their order in the file.
-#[derive(Debug)]
-struct Counts<'p> {
-    counts: &'p [u64],
-    /// The id of the samples that are counted; `None`: all of them are.
-    only: Option<u64>,
-    /// Where the samples stand in the file, in order.
-    offsets: Vec<u64>,
+    counts: CountedSamples<'p>,
 }
 
 impl<'p> Targets<'p> {
@@ -92,14 +81,7 @@ impl<'p> Targets<'p> {
                 target.event = *said;
             }
         }
-        let by_event: FxHashMap<usize, &[u64]> =
-            private.map_or(&[][..], |p| &p.true_counts).iter().map(|t| (t.event, &*t.counts)).collect();
-        let counts = (0..events.len())
-            .map(|event| {
-                let only = private.and_then(|private| private.entries_id(event));
-                by_event.get(&event).map(|counts| Counts { counts, only, offsets: Vec::new() })
-            })
-            .collect();
+        let counts = private.map(CountedSamples::new).unwrap_or_default();
         Targets { targets, said_of, said, counts }
     }
 
@@ -120,18 +102,9 @@ impl<'p> Targets<'p> {
         self.said.contains(&true)
     }
 
-    /// Whether any event has true counts, so that samples must be [noted](Targets::note).
-    pub(crate) fn has_counts(&self) -> bool {
-        self.counts.iter().any(Option::is_some)
-    }
-
-    /// A sample of `event` with this id was read at `offset`, in file order.
-    pub(crate) fn note(&mut self, event: usize, id: Option<u64>, offset: u64) {
-        if let Some(Some(counts)) = self.counts.get_mut(event) {
-            if counts.only.is_none() || counts.only == id {
-                counts.offsets.push(offset);
-            }
-        }
+    /// The true counts, for which samples must be [noted](CountedSamples::note).
+    pub(crate) fn counts(&mut self) -> &mut CountedSamples<'p> {
+        &mut self.counts
     }
 
     #[inline]
@@ -139,19 +112,9 @@ impl<'p> Targets<'p> {
         self.targets.get(event).copied().unwrap_or(Target::own(event))
     }
 
-    /// For how many overflows the sample of `event` at `offset` stands.
+    /// For how many overflows the sample of `event` at `offset` stands; `None` where damage has made that unknown.
     #[inline]
-    pub(crate) fn count(&self, event: usize, offset: u64) -> u64 {
-        match self.counts.get(event) {
-            Some(Some(known)) => known.of(offset).unwrap_or(1),
-            _ => 1,
-        }
-    }
-}
-
-impl Counts<'_> {
-    fn of(&self, offset: u64) -> Option<u64> {
-        let index = self.offsets.binary_search(&offset).ok()?;
-        self.counts.get(index).copied()
+    pub(crate) fn count(&self, event: usize, offset: u64) -> Option<u64> {
+        self.counts.count(event, offset)
     }
 }

@@ -29,6 +29,9 @@ pub struct ResolveOptions {
     pub kallsyms: Option<Vec<u8>>,
     /// Finds symbol tables of user objects; by default with the real files and the default cache.
     pub finder: Option<Finder>,
+    /// Names are asked for while the records of a stream come, which may tell build IDs behind them: files whose build ID is
+    /// not known name nothing.
+    pub build_ids_to_come: bool,
 }
 
 /// Names the places of one replay. Every place is named once and then remembered.
@@ -41,6 +44,7 @@ pub struct Resolver {
     kernel_build_id: Option<BuildId>,
     features: Box<afterimage_perf_data::Features>,
     finder: Option<Finder>,
+    to_come: bool,
     user: Option<UserNames>,
     dsos: FxHashMap<ObjectId, (Arc<Dso>, u32)>,
     frames: Vec<Frame>,
@@ -75,6 +79,7 @@ impl Resolver {
             kernel_build_id: None,
             features: Box::new(features),
             finder: options.finder,
+            to_come: options.build_ids_to_come,
             user: None,
             dsos: FxHashMap::default(),
             frames: Vec::new(),
@@ -85,7 +90,7 @@ impl Resolver {
     }
 
     /// Takes the build IDs that a stream told only behind its records. Names that were given before are not taken back.
-    pub fn learn(&mut self, source: &AnySource<'_>) {
+    pub fn learn(&mut self, source: &mut AnySource<'_>) {
         if let Some(told) = source.told_late() {
             self.features.build_ids.extend(told.build_ids.iter().cloned());
         }
@@ -203,7 +208,7 @@ impl Resolver {
         if self.user.is_none() {
             let same = same_kernel(&self.features, state.kernel_map());
             let finder = self.finder.take().unwrap_or_default();
-            self.user = Some(UserNames::new(finder, &self.features, same));
+            self.user = Some(UserNames::new(finder, &self.features, same, self.to_come));
         }
     }
 

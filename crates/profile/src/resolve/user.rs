@@ -33,6 +33,8 @@ pub(crate) struct UserNames {
     maps: FxHashMap<u32, Result<PerfMap, Reason>>,
     /// Whether the recorded kernel runs here: its vDSO is ours.
     same_kernel: bool,
+    /// Build IDs may still come: without one a file is not believed.
+    to_come: bool,
     vdso: Option<Result<vdso::Vdso, Reason>>,
 }
 
@@ -46,7 +48,7 @@ enum Here {
 }
 
 impl UserNames {
-    pub(crate) fn new(finder: Finder, features: &Features, same_kernel: bool) -> UserNames {
+    pub(crate) fn new(finder: Finder, features: &Features, same_kernel: bool, to_come: bool) -> UserNames {
         let listed = features
             .build_ids
             .iter()
@@ -60,6 +62,7 @@ impl UserNames {
             tables: FxHashMap::default(),
             maps: FxHashMap::default(),
             same_kernel,
+            to_come,
             vdso: None,
         }
     }
@@ -122,6 +125,9 @@ impl UserNames {
         ask: impl Fn(&mut Finder, &Request<'_>) -> Result<T, Reason>,
     ) -> Result<T, Reason> {
         let build_id = self.build_id(object);
+        if build_id.is_none() && self.to_come {
+            return Err(Reason::BuildIdToCome);
+        }
         // A path of another machine names another file here, and nothing but a build ID could tell.
         let trusted = match self.here {
             Here::Yes => true,
