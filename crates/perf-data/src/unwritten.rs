@@ -79,7 +79,7 @@ fn count(private: &Private, file: &FileReader<'_>) -> Written {
         let fits = |raw: crate::Result<RawRecord<'_>>| {
             raw.is_ok_and(|raw| raw.header.kind != kind::SAMPLE || counted.note(file, &raw))
         };
-        if !file.records().map(fits).fold(true, |all, fits| all && fits) {
+        if !file.records().all(fits) {
             counted.settle(file);
         }
     }

@@ -137,11 +137,18 @@ fn formats_in_front() {
             let file = FileReader::open(bytes).unwrap();
             assert!(!file.finished() && file.problems().is_empty());
             // While the header says nothing yet, records behind the place of the table are found without it.
-            assert!(samples(&file) == seen || seen == 0 || samples(&file) == written + 3 * records);
+            assert!(
+                samples(&file) == seen
+                    || samples(&file) <= 3 * records && seen == 0
+                    || samples(&file) == written + 3 * records
+            );
             let told = formats_of(&file).is_some_and(|found| found == formats);
             !told && samples(&file) > 0
         });
-        assert!(torn.count() <= 1 || seen == 0, "{} moments of a pass", moments.len());
+        // Until the first checkpoint no table is there: two writes of it, and the records.
+        let most = if seen == 0 { 3 } else { 1 };
+        let torn = torn.count();
+        assert!(torn <= most, "{torn} of {} moments of a pass", moments.len());
         written += 3 * records;
         seen = samples(&FileReader::open(&shared.contents()).unwrap());
         assert_eq!(seen, written);

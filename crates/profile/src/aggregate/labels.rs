@@ -83,10 +83,18 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(&mut self, key: Option<&[u8]>) -> &mut Sum {
+    fn add(&mut self, key: Option<&[u8]>, fits: bool) {
+        let count = |sum: &mut Sum| {
+            sum.0 += 1;
+            sum.1 += u64::from(!fits);
+        };
         match key {
-            None => self.values.get_or_insert_default(),
-            Some(key) => self.labels.entry(key.into()).or_default(),
+            None => count(self.values.get_or_insert_default()),
+            // A name is copied only when it comes for the first time.
+            Some(key) => match self.labels.get_mut(key) {
+                Some(sum) => count(sum),
+                None => count(self.labels.entry(key.into()).or_default()),
+            },
         }
     }
 }
@@ -100,9 +108,8 @@ impl<'f> Labels<'f> {
     pub(crate) fn take(&mut self, event: usize, said: &[Said<'_>]) -> LabelsId {
         let mut combination = vec![0; self.wanted.len()];
         for one in said {
-            let sum = self.sums.entry((event, one.handler, one.type_id)).or_default().of(one.key);
-            sum.0 += 1;
-            sum.1 += u64::from(!self.types.fits(one));
+            let fits = self.types.fits(one);
+            self.sums.entry((event, one.handler, one.type_id)).or_default().add(one.key, fits);
             let place = one.key.and_then(|key| self.wanted.iter().position(|wanted| wanted.as_bytes() == key));
             if let Some(place) = place {
                 // Of two labels of one name the last one holds.

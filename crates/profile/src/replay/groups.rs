@@ -51,6 +51,8 @@ struct Group {
     ip: u64,
     /// What was said, and whether it is a label.
     said: Vec<(Payload, bool)>,
+    /// Something that was said is no label.
+    has_value: bool,
     /// Records that were read and not yet handed out.
     waiting: u32,
     /// The sample itself came by, and took what is here.
@@ -62,7 +64,7 @@ struct Group {
 impl Group {
     /// Whether it says nothing but about a sample that stands elsewhere.
     fn only_labels(&self) -> bool {
-        self.said.iter().all(|(_, is_label)| *is_label)
+        !self.has_value
     }
 
     fn all(&self) -> Vec<Payload> {
@@ -113,11 +115,13 @@ impl Groups {
             time: hdr.time,
             ip: hdr.ip,
             said: Vec::new(),
+            has_value: false,
             waiting: 0,
             claimed: false,
             delivered: false,
         });
         group.said.push((payload.into(), said.key.is_some()));
+        group.has_value |= said.key.is_none();
         self.said += 1;
         self.bytes += payload.len();
         group.waiting += 1;

@@ -228,10 +228,8 @@ impl<'f> Run<'f> {
             }
             return Taken::Done;
         }
-        if self.counts && raw.header.kind == kind::SAMPLE {
-            if !self.targets.counts().note(self.reader, raw) {
-                self.recount();
-            }
+        if self.counts && raw.header.kind == kind::SAMPLE && !self.targets.counts().note(self.reader, raw) {
+            self.recount();
         }
         if self.payloads && raw.header.kind == kind::SAMPLE {
             self.note(raw);
