@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use afterimage_handler::object::Object;
-use afterimage_handler::{Builtin, Item, Sampler};
-use afterimage_recorder::{Destination, Handler, Plan, Subject, record};
+use afterimage_handler::sampler::{AiHdr, Unreadable, Value};
+use afterimage_handler::{Builtin, HandlerId, Item, Sampler};
+use afterimage_recorder::by::By;
+use afterimage_recorder::{Destination, Handler, Plan, RecordError, Subject, record};
 use afterimage_testkit::{Need, has, objects};
 
 #[path = "../examples/service/main.rs"]
@@ -52,12 +54,18 @@ fn a_service_has_a_handler_of_its_own() {
     let printed = String::from_utf8(out).unwrap();
     assert!(printed.contains("thread=\"worker-1\", in_kernel="), "{printed}");
 
+    // An object says itself what becomes of a sample.
+    let error = Sampler::builder().chain(true).object(object(&[])).start().unwrap_err();
+    assert_eq!(error.kind(), afterimage_handler::ErrorKind::Options, "{error}");
+
     // Another object takes its place, and then none: what was sampled meanwhile is in one of the three.
     let mut sampler = Sampler::builder().threads(&service.tids).object(object(&[])).start().unwrap();
     let part = || std::thread::sleep(TIME / 6);
     part();
     sampler.swap_object(&object(&["first_letter=120"])).unwrap();
     part();
+    let error = sampler.swap(Builtin::Count).unwrap_err();
+    assert_eq!(error.kind(), afterimage_handler::ErrorKind::Options, "{error}");
     sampler.swap(Builtin::None).unwrap();
     part();
     sampler.pause().unwrap();
@@ -74,6 +82,38 @@ fn a_service_has_a_handler_of_its_own() {
     assert_eq!((drained.items, drained.unreadable), (values + samples, 0));
     assert_eq!(counters.handled, values + counters.dropped + samples);
     assert!(values > 0 && samples > 0 && counters.dropped > 0);
+}
+
+/// The types of the object in force are kept, however many came after it before it was put there again.
+#[test]
+fn an_older_object_is_put_in_force_again() {
+    if !has("an_older_object_is_put_in_force_again", &[Need::Root, Need::Bpf, Need::Clang]) {
+        return;
+    }
+    let readable = |value: &Result<Value<'_>, Unreadable>| assert!(value.is_ok(), "{value:?}");
+    let is_of = |hdr: &AiHdr, id: HandlerId| hdr.handler == id.0;
+    let bytes = std::fs::read(objects::build().join("seen.bpf.o")).unwrap();
+    let object = Object::open(bytes, None, &[]).unwrap();
+    let service = Service::start(1);
+    let mut sampler = Sampler::builder().frequency(999).threads(&service.tids).start().unwrap();
+    let first = sampler.swap_object(&object).unwrap();
+    for _ in 0..3 {
+        sampler.swap_object(&object).unwrap();
+    }
+    sampler.handlers().swap(first).unwrap();
+    for _ in 0..3 {
+        std::thread::sleep(TIME / 3);
+        let mut values = 0;
+        sampler
+            .drain(|item| {
+                if let Item::Value { hdr, value } = item {
+                    readable(value);
+                    values += u32::from(is_of(hdr, first));
+                }
+            })
+            .unwrap();
+        assert!(values > 0);
+    }
 }
 
 /// Every thread of this process, those that are started later too.
@@ -122,6 +162,35 @@ fn a_recording_is_made_by_the_library() {
     assert!(sum.map.stored > 100 && sum.check() == Ok(()) && outcome.problems.is_empty());
 }
 
+/// What is counted by keys is not recorded: a plan that wants both is refused before anything is opened.
+#[test]
+fn counts_by_keys_go_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.data");
+    for (destination, text) in [(Destination::File(path.clone()), false), (Destination::Nowhere, true)] {
+        let text = text.then(afterimage_recorder::TextOptions::default);
+        let plan = Plan { by: Some(By::default()), destination, text, duration: Some(TIME), ..Plan::default() };
+        let error = record(&plan, &false.into(), &mut ()).unwrap_err();
+        assert!(matches!(error, RecordError::Usage(_)) && error.to_string().contains("Nowhere"), "{error}");
+        assert!(!path.exists());
+    }
+    if !has("counts_by_keys_go_nowhere_else", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let service = Service::start(1);
+    let plan = Plan {
+        by: Some(By::default()),
+        subject: Subject::Threads(service.tids.clone()),
+        destination: Destination::Nowhere,
+        text: None,
+        duration: Some(TIME),
+        ..Plan::default()
+    };
+    let outcome = record(&plan, &false.into(), &mut ()).unwrap();
+    println!("{}", outcome.tally.total().human());
+    assert!(outcome.tally.total().map.stored > 100 && outcome.bytes == 0);
+}
+
 /// What makes no sense is refused with a reason, before anything is opened.
 #[test]
 fn what_cannot_be_sampled_is_told() {
@@ -129,6 +198,7 @@ fn what_cannot_be_sampled_is_told() {
         (Sampler::builder().event("no-such-event"), "no-such-event"),
         (Sampler::builder().event("cpu-clock,page-faults"), "one event"),
         (Sampler::builder().only("pid =="), "pid =="),
+        (Sampler::builder().handler(Builtin::Count), "count"),
     ] {
         let error = builder.start().unwrap_err();
         assert!(error.to_string().contains(says), "{error}");

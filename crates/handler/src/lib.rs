@@ -53,7 +53,7 @@ pub use program::{HandlerId, LoadedBuiltin, Shared};
 pub use sampler::{Item, Sampler};
 pub use table::{CountEntry, DrainStats};
 
-/// The generated skeletons of the two objects. Their `types` are the C structures, laid out by the compiler.
+/// The generated skeletons of our own objects. Their `types` are the C structures, laid out by the compiler.
 mod skeleton {
     #![allow(
         clippy::all,

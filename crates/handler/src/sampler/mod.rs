@@ -26,6 +26,10 @@ use afterimage_perf_data::btf::Types;
 use afterimage_perf_data::{Endian, Layout, SampleType};
 use afterimage_perf_event::open::Opened;
 
+/// What an [`Item`] is made of.
+pub use afterimage_perf_data::btf::{Unreadable, Value};
+/// What an [`Item`] is made of.
+pub use afterimage_perf_data::{AiHdr, EmitPayload, Sample};
 pub use item::Item;
 pub use start::Builder;
 
@@ -92,21 +96,35 @@ impl Sampler {
                 damage = damage.or(done.err());
             }
         }
-        let excess = self.objects.len().saturating_sub(KEPT);
-        let current = self.handlers.current();
-        self.objects.drain(..excess).for_each(|gone| self.handlers.forget(gone.id));
-        debug_assert!(self.handlers.current() == current);
+        self.prune();
         match damage {
             Some(error) => Err(Error::new(ErrorKind::System, "reading a ring", error.to_string())),
             None => Ok(drained),
         }
     }
 
+    /// Lets go of the oldest objects of which nothing is in a ring any more: never of the one in force, which whoever has
+    /// [`Sampler::handlers`] may have put there again.
+    fn prune(&mut self) {
+        let (current, mut excess) = (self.handlers.current(), self.objects.len().saturating_sub(KEPT));
+        let handlers = &mut self.handlers;
+        self.objects.retain(|object| {
+            let goes = excess > 0 && object.id != current;
+            if goes {
+                excess -= 1;
+                handlers.forget(object.id);
+            }
+            !goes
+        });
+    }
+
     /// Puts another built-in handler in force while sampling goes on. No sample falls between.
     ///
     /// # Errors
-    /// When the kernel refuses it; the old one stays in force then.
+    /// [`ErrorKind::Options`] for `count`, whose tables are not drained here; when the kernel refuses it. The old one stays
+    /// in force then.
     pub fn swap(&mut self, builtin: Builtin) -> Result<()> {
+        can_be_drained(builtin)?;
         self.handlers.load_builtin(builtin)?;
         self.handlers.swap(builtin).map(drop)
     }
@@ -175,6 +193,15 @@ impl Sampler {
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
+}
+
+/// Refuses a handler that leaves what [`Sampler::drain`] does not hand out.
+fn can_be_drained(builtin: Builtin) -> Result<()> {
+    if builtin == Builtin::Count {
+        let cause = "a sampler hands out records, and this one leaves counts in tables: see Handlers::drain_counts";
+        return Err(Error::new(ErrorKind::Options, format!("handler {builtin}"), cause));
+    }
+    Ok(())
 }
 
 /// What is wrong with an expression.

@@ -92,14 +92,14 @@ impl Builder {
         self
     }
 
-    /// The built-in handler to begin with.
+    /// The built-in handler to begin with: `none` or `emit`. A sampler does not take `count`, for what that leaves is no item.
     #[must_use]
     pub fn handler(mut self, builtin: Builtin) -> Builder {
         self.builtin = builtin;
         self
     }
 
-    /// Lets the ordinary sample through beside what a built-in handler makes of it.
+    /// Lets the ordinary sample through beside what a built-in handler makes of it. An object decides that itself.
     #[must_use]
     pub fn chain(mut self, wanted: bool) -> Builder {
         self.chain = wanted;
@@ -126,6 +126,14 @@ impl Builder {
     /// [`ErrorKind::NotPermitted`] without CAP_BPF and CAP_PERFMON; [`ErrorKind::Options`] for what makes no sense; what the
     /// checks of the object and the kernel say.
     pub fn start(self) -> Result<Sampler> {
+        match &self.object {
+            Some(_) if self.chain => {
+                let cause = "an object decides itself whether a sample is kept";
+                return Err(Error::new(ErrorKind::Options, "chain", cause));
+            }
+            Some(_) => {}
+            None => super::can_be_drained(self.builtin)?,
+        }
         let facts = Facts::system();
         let spec = self.spec(&facts)?;
         let fixed = self.threads.is_some();
