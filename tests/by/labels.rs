@@ -75,6 +75,9 @@ fn labels_of_all_kinds() {
     let event = counted("label:name,ustack", &[]);
     let of = |label: Value| samples_where(rows(&event), |row| touching(row) && row["label"] == label);
     assert_eq!((of(json!({"value": "faults"})), of(Value::Null)), (PAGES / 2, PAGES / 2));
+    // What the kernel cannot read is no label.
+    let event = counted("label:nowhere", &[]);
+    assert_eq!(rows(&event).iter().map(|row| &row["label"]).collect::<Vec<_>>(), [&Value::Null]);
     let event = counted("label:longer", &[]);
     let long = json!({"value": null, "reason": "80 bytes, more than the 64 of a key"});
     assert_eq!(rows(&event).iter().map(|row| &row["label"]).collect::<Vec<_>>(), [&long]);

@@ -29,6 +29,8 @@ int keyed(struct bpf_perf_event_data *ctx)
 	ai_label(ctx, "parity", parity);
 	ai_label(ctx, "where", where);
 	ai_label(ctx, "longer", longer);
+	/* No kernel has anything there. */
+	ai_label(ctx, "nowhere", *(const __u32 *)8);
 	if (parity == ODD)
 		ai_label(ctx, "name", where.name);
 	return AI_CHAIN;

@@ -713,6 +713,7 @@ static __always_inline long ai_note_label(const char *key, __u64 length, __u32 t
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u64 words[AI_KEY_SIZE / 8] = {};
 	struct ai_label_seen *seen;
+	long error;
 
 	__builtin_memcpy(words, key, length);
 	if (words[0] != ai_by_label[0] || words[1] != ai_by_label[1] || words[2] != ai_by_label[2] ||
@@ -721,12 +722,17 @@ static __always_inline long ai_note_label(const char *key, __u64 length, __u32 t
 	seen = bpf_map_lookup_elem(&ai_labels, &cpu);
 	if (!seen)
 		return -2;
+	/* What cannot be read is no label: not one of this size with nothing in it. */
+	seen->size = 0;
+	__builtin_memset(seen->bytes, 0, AI_LABEL_BYTES);
+	if (size <= AI_LABEL_BYTES) {
+		error = bpf_probe_read_kernel(seen->bytes, size, value);
+		if (error)
+			return error;
+	}
 	seen->type = type;
 	seen->size = size;
-	__builtin_memset(seen->bytes, 0, AI_LABEL_BYTES);
-	if (size > AI_LABEL_BYTES)
-		return -7;
-	return bpf_probe_read_kernel(seen->bytes, size, value);
+	return size > AI_LABEL_BYTES ? -7 : 0;
 }
 
 static __always_inline long ai_send_label(void *ctx, const char *key, __u64 length, __u32 type, const void *value,
