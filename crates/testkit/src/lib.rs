@@ -47,6 +47,8 @@ pub enum Need {
     Bpftool,
     /// `objdump`, of binutils.
     Objdump,
+    /// The `objdump` of binutils for 64-bit ARM.
+    ObjdumpArm,
     /// The debugger `gdb`.
     Gdb,
     /// Headers and library of Intel's trace decoder, libipt.
@@ -106,6 +108,7 @@ impl Need {
             }
             Need::Bpftool => no_command("bpftool"),
             Need::Objdump => no_command("objdump"),
+            Need::ObjdumpArm => no_command("aarch64-linux-gnu-objdump"),
             Need::Gdb => no_command("gdb"),
             Need::Libipt => {
                 let header = ["/usr/include", "/usr/local/include"].map(|dir| Path::new(dir).join("intel-pt.h"));

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use afterimage_kernel_text::capture::Capturer;
-use afterimage_kernel_text::{TextId, TextKind, Timeline, Way};
+use afterimage_kernel_text::{Text, TextId, TextKind, Timeline, Way};
 
 use super::monotonic;
 
@@ -97,7 +97,9 @@ impl Living {
     pub(crate) fn confirm(&mut self, timeline: &Timeline) -> Vec<(TextId, Read)> {
         let mut confirmed = std::mem::take(&mut self.waiting);
         for (id, read) in &mut confirmed {
-            read.proven = timeline.text(*id).is_some_and(|text| text.gone.is_none_or(|gone| gone > read.time));
+            let there = |text: &Text<'_>| text.gone.is_none_or(|gone| gone > read.time);
+            // Where records were lost, its end may have been told by one of them.
+            read.proven = timeline.text(*id).is_some_and(|text| there(&text) && !text.uncertain);
         }
         confirmed
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use afterimage_kernel_text::capture::by_id::Program;
 use afterimage_kernel_text::capture::{CaptureError, Captured, Capturer, Options, Stats};
-use afterimage_kernel_text::{BpfProgram, Image, KsymChange, Live, Seen, TextId, TextKind, Way};
+use afterimage_kernel_text::{BpfProgram, Image, KsymChange, Live, Seen, Text, TextId, TextKind, Way};
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
 use afterimage_perf_data::record::{BpfEvent, Ksymbol, RawRecord, decode, kind};
 use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc};
@@ -251,7 +251,6 @@ impl Texts {
         self.pass_began = std::mem::replace(&mut self.pass_ended, monotonic());
         let mut pass = capturer.pass();
         self.threads.pass(&mut self.live.timeline);
-        self.rescan.run(&mut self.live.timeline);
         self.living.confirm(&self.live.timeline).into_iter().for_each(|(text, read)| {
             self.image(text, &read.bytes, read.time, read.way, read.proven);
         });
@@ -261,8 +260,13 @@ impl Texts {
         }
         pass.texts.sort_by_key(|text| text.time);
         for captured in std::mem::take(&mut pass.texts) {
+            // What was freed before somebody looked makes room for what he saw.
+            self.rescan.tell(captured.time, &mut self.live.timeline);
             self.captured(captured, false);
         }
+        self.rescan.tell(u64::MAX, &mut self.live.timeline);
+        // Not before the frees up to here are told: what it answers has not been freed by then.
+        self.rescan.ask();
         for program in pass.programs {
             self.news.programs.push(program.info);
             self.news.types.extend(program.types);
@@ -296,7 +300,9 @@ impl Texts {
             self.live.timeline.came(captured.time, &seen)
         } else {
             let hit = self.live.timeline.lookup(captured.addr, captured.time).filter(|hit| hit.offset == 0);
-            hit.map(|hit| hit.text)
+            // Where records were lost, another text may be taken to be there.
+            let text = hit.and_then(|hit| self.live.timeline.text(hit.text).map(|text| (hit.text, text)));
+            text.filter(|(_, text)| is_of(&captured, text)).map(|(id, _)| id)
         };
         if let Some(text) = text.filter(|_| (captured.freed || captured.came) && self.copies_at_end()) {
             self.ended.told(text);
@@ -440,6 +446,19 @@ impl Texts {
     pub(crate) fn stats(&self) -> Stats {
         self.capturer.as_ref().map(Capturer::stats).unwrap_or_default()
     }
+}
+
+/// Whether a copy can be of this text: by the id, where that of both is known, else by the name or the tag, and by the
+/// length that came with it. The first of several functions goes by a tag of its own or by its program's.
+fn is_of(captured: &Captured, text: &Text<'_>) -> bool {
+    let named = captured.name.is_empty() || captured.name == text.name.as_bytes();
+    let of_program = match (captured.id, text.program, captured.tag) {
+        (Some(id), Some(program), _) => program.id == id,
+        (_, _, Some(_)) if captured.function == Some(0) && captured.functions > 1 => text.name.starts_with("bpf_prog_"),
+        (_, _, Some(tag)) => text.name.starts_with(&format!("bpf_prog_{:016x}", u64::from_be_bytes(tag))),
+        (_, _, None) => true,
+    };
+    named && of_program && text.length.is_none_or(|length| length == captured.len)
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC, the clock of all records.

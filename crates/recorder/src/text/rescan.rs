@@ -1,4 +1,7 @@
 //! After records of the sideband were lost: what programs there are is asked anew.
+//!
+//! The answer is of a moment between two passes, and records of that moment may lie unread in the rings. So it is told to
+//! the timeline with the next pass, which has read them: then what no record told of was lost, and is not just late.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +15,19 @@ const APART: Duration = Duration::from_secs(5);
 /// What can be asked for.
 const KINDS: [TextKind; 2] = [TextKind::Program, TextKind::Subprogram];
 
-/// Whether to ask, and when that was last done.
+/// Whether to ask, when that was last done, and what the answer was.
 #[derive(Debug, Default)]
 pub(crate) struct Rescan {
     due: bool,
     last: Option<Instant>,
+    answer: Option<Answer>,
+}
+
+/// The programs that were there, and when the asking began.
+#[derive(Debug)]
+struct Answer {
+    time: u64,
+    programs: Vec<Program>,
 }
 
 impl Rescan {
@@ -25,19 +36,24 @@ impl Rescan {
         self.due = true;
     }
 
-    /// Asks, where that is due, and tells the timeline.
-    pub(crate) fn run(&mut self, timeline: &mut Timeline) {
-        if !self.due || self.last.is_some_and(|last| last.elapsed() < APART) {
-            return;
-        }
-        (self.due, self.last) = (false, Some(Instant::now()));
-        let programs = by_id::programs();
-        let time = monotonic();
+    /// Tells the timeline the last answer, if it is of a time before this one. All rings have been read since.
+    pub(crate) fn tell(&mut self, before: u64, timeline: &mut Timeline) {
+        let Some(Answer { time, programs }) = self.answer.take_if(|answer| answer.time <= before) else { return };
         let known: Vec<Seen<'_>> = programs.iter().flat_map(functions).collect();
         // Where nothing may be asked for, nothing is not the answer.
         if !known.is_empty() {
             timeline.rescan(time, &known, &KINDS);
         }
+    }
+
+    /// Asks, where that is due.
+    pub(crate) fn ask(&mut self) {
+        if !self.due || self.last.is_some_and(|last| last.elapsed() < APART) {
+            return;
+        }
+        (self.due, self.last) = (false, Some(Instant::now()));
+        let time = monotonic();
+        self.answer = Some(Answer { time, programs: by_id::programs() });
     }
 }
 
