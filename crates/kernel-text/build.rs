@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 #[cfg(feature = "capture")]
-const OBJECTS: [&str; 2] = ["reader", "freed"];
+const OBJECTS: [&str; 3] = ["reader", "freed", "fentry"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);

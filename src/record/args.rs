@@ -75,7 +75,7 @@ pub(crate) struct RecordArgs {
     /// Keep no copies of kernel code: BPF programs, trampolines and modules that go, and kernel functions that got samples
     #[arg(long = "no-text")]
     pub(crate) no_text: bool,
-    /// Copy kernel text only in these ways: free-time, kcore-qc, rcu-window, by-id, kcore [default: all that work here]
+    /// Copy kernel text only in these ways: free-time, fentry, kcore-qc, rcu-window, by-id, kcore [default: what works here, copies at the free in the first of these ways that does]
     #[arg(long = "text-ways", value_name = "LIST", conflicts_with = "no_text", hide_short_help = true)]
     pub(crate) text_ways: Option<String>,
     #[command(flatten)]

@@ -77,11 +77,11 @@ pub(crate) fn not_a_gate(error: &GateError) -> Problem {
 }
 
 fn text(ways: Option<&str>) -> anyhow::Result<TextOptions> {
-    let offered = [Way::FreeTime, Way::KcoreQc, Way::RcuWindow, Way::ById, Way::Kcore];
+    let offered = [Way::FreeTime, Way::Fentry, Way::KcoreQc, Way::RcuWindow, Way::ById, Way::Kcore];
     let way = |word: &str| {
         let way = offered.into_iter().find(|way| way.key() == word);
         way.ok_or_else(|| {
-            usage(format!("--text-ways {word}: there are free-time, kcore-qc, rcu-window, by-id and kcore"))
+            usage(format!("--text-ways {word}: there are free-time, fentry, kcore-qc, rcu-window, by-id and kcore"))
         })
     };
     let ways =

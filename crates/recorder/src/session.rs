@@ -146,7 +146,8 @@ impl Session {
         if plan.text.as_ref().is_some_and(|text| text.ways.is_some()) {
             notes.extend(texts.missing_ways());
         }
-        let options = Options { pages: SIDEBAND_PAGES };
+        let pages = plan.text.as_ref().and_then(|text| text.record_pages);
+        let options = Options { pages: pages.unwrap_or(SIDEBAND_PAGES) };
         let sideband = match &plan.by {
             // Nobody will ask what processes have mapped.
             Some(by) if !by.wants_maps() => {

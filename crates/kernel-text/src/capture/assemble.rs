@@ -12,8 +12,9 @@ const LONGEST: u32 = 4 << 20;
 const FILLS: [u8; 2] = [0x00, 0xcc];
 
 /// Texts whose pieces have not all come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Assembly {
+    way: Way,
     open: HashMap<(u64, u64, u32), Open>,
     pass: u64,
 }
@@ -27,19 +28,24 @@ struct Open {
 }
 
 impl Assembly {
+    /// Of texts that are copied in this way.
+    pub(super) fn new(way: Way) -> Assembly {
+        Assembly { way, open: HashMap::new(), pass: 0 }
+    }
+
     /// Takes a record of the ring; answers a text when it is whole.
     pub(super) fn take(&mut self, record: &[u8]) -> Option<Captured> {
         let piece = Piece::read(record)?;
         let key = (piece.owner, piece.time, piece.function ^ (piece.what as u32) << 24);
         let whole = piece.length.min(LONGEST);
         if piece.offset == 0 && piece.bytes.len() as u32 >= whole {
-            let mut text = begin(&piece);
+            let mut text = begin(&piece, self.way);
             text.bytes.extend_from_slice(piece.bytes);
             fail(&mut text, &piece);
             return Some(finish(text));
         }
-        let pass = self.pass;
-        let open = self.open.entry(key).or_insert_with(|| Open { text: begin(&piece), whole, pass });
+        let (pass, way) = (self.pass, self.way);
+        let open = self.open.entry(key).or_insert_with(|| Open { text: begin(&piece, way), whole, pass });
         // The pieces of one text come in order, from one CPU. What follows a lost one is of no use.
         if open.text.failed.is_none() && open.text.bytes.len() == piece.offset as usize {
             open.text.bytes.extend_from_slice(piece.bytes);
@@ -76,7 +82,7 @@ fn fail(text: &mut Captured, piece: &Piece<'_>) {
     }
 }
 
-fn begin(piece: &Piece<'_>) -> Captured {
+fn begin(piece: &Piece<'_>, way: Way) -> Captured {
     let program = piece.what == What::Program;
     let kind = match piece.what {
         What::Program if piece.loaded == 0 => TextKind::Cbpf,
@@ -96,12 +102,13 @@ fn begin(piece: &Piece<'_>) -> Captured {
         id: None,
         function: program.then_some(piece.function),
         kind,
-        way: Way::FreeTime,
+        way,
         proven: true,
         bytes: Vec::new(),
         freed: !came,
         came,
         failed: None,
+        owner: piece.owner,
         group: piece.owner ^ piece.time.rotate_left(32),
         functions: piece.functions,
         program_type: piece.program_type,
@@ -114,14 +121,39 @@ fn finish(mut text: Captured) -> Captured {
         text.bytes.clear();
         text.proven = false;
     } else if text.derived {
-        text.bytes.truncate(before_fill(&text.bytes));
+        text.bytes.truncate(before_fill_at_end(&text.bytes));
         text.len = text.bytes.len() as u32;
     }
     text
 }
 
-/// Where the fill at the end of a page begins. No instruction that ends a trampoline ends in a byte of a fill.
-pub(crate) fn before_fill(bytes: &[u8]) -> usize {
+/// Where the fill behind a text begins whose true length the kernel does not tell, in the bytes from its start `addr` on. Texts
+/// stand in pieces of 64 bytes: fill goes to the end of such a piece at least, and what stands behind it is another's.
+pub fn before_fill(addr: u64, bytes: &[u8]) -> usize {
+    const PIECE: u64 = 64;
+    /// Fewer breakpoints than this may be an instruction's own bytes; zeros may be a constant of up to eight.
+    const LEAST: [usize; 2] = [9, 4];
+    let mut start = 0;
+    for at in 0..bytes.len() {
+        let Some(which) = FILLS.iter().position(|fill| bytes.get(at) == Some(fill)) else {
+            start = at + 1;
+            continue;
+        };
+        if bytes.get(start) != bytes.get(at) {
+            start = at;
+        }
+        let least = LEAST.get(which).copied().unwrap_or_default();
+        if addr.wrapping_add(at as u64 + 1) % PIECE == 0 && at + 1 - start >= least {
+            break;
+        }
+    }
+    let found = (start < bytes.len()).then_some(start);
+    let end = found.unwrap_or(bytes.len());
+    before_fill_at_end(bytes.get(..end).unwrap_or_default())
+}
+
+/// Where the fill at the end of these bytes begins. No instruction that ends a trampoline ends in a byte of a fill.
+pub(super) fn before_fill_at_end(bytes: &[u8]) -> usize {
     let fill = bytes.last().copied().filter(|last| FILLS.contains(last));
     let is_fill = |byte: &u8| Some(*byte) == fill || *byte == 0xcc;
     fill.map_or(bytes.len(), |_| bytes.iter().rposition(|byte| !is_fill(byte)).map_or(0, |last| last + 1))
@@ -150,14 +182,14 @@ mod tests {
 
     #[test]
     fn a_text_in_one_piece_is_whole_at_once() {
-        let text = Assembly::default().take(&record(0, 3, b"xyz", 0)).unwrap();
+        let text = Assembly::new(Way::FreeTime).take(&record(0, 3, b"xyz", 0)).unwrap();
         assert_eq!((text.bytes.as_slice(), text.name.as_slice(), text.proven), (&b"xyz"[..], &b"abc"[..], true));
         assert_eq!(text.kind, TextKind::Program);
     }
 
     #[test]
     fn pieces_are_put_together() {
-        let mut assembly = Assembly::default();
+        let mut assembly = Assembly::new(Way::FreeTime);
         assert_eq!(assembly.take(&record(0, 5, b"ab", 0)), None);
         assert_eq!(assembly.take(&record(2, 5, b"cde", 0)).unwrap().bytes, b"abcde");
         assert!(assembly.open.is_empty());
@@ -165,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_lost_piece_fails_the_text() {
-        let mut assembly = Assembly::default();
+        let mut assembly = Assembly::new(Way::FreeTime);
         assert_eq!(assembly.take(&record(0, 6, b"ab", 0)), None);
         let text = assembly.take(&record(4, 6, b"ef", 0)).unwrap();
         assert_eq!((text.failed.as_deref(), text.proven, text.bytes.len()), (Some(RING_FULL), false, 0));
@@ -176,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_read_says_so() {
-        let text = Assembly::default().take(&record(0, 3, b"xyz", -14)).unwrap();
+        let text = Assembly::new(Way::FreeTime).take(&record(0, 3, b"xyz", -14)).unwrap();
         assert!(text.failed.unwrap().contains("14"));
         assert!(text.bytes.is_empty());
     }
@@ -185,21 +217,46 @@ mod tests {
     fn made_up_records_are_no_panic() {
         let whole = record(0, 3, b"xyz", 0);
         for cut in 0..whole.len() {
-            Assembly::default().take(&whole[..cut]);
+            Assembly::new(Way::FreeTime).take(&whole[..cut]);
         }
         for at in 0..200 {
             let mut bad = whole.clone();
             bad[at] ^= 0xff;
-            Assembly::default().take(&bad);
+            Assembly::new(Way::FreeTime).take(&bad);
         }
     }
 
     #[test]
     fn the_fill_is_cut_off() {
-        assert_eq!(before_fill(b"\x55\xc3\0\0\0\0"), 2);
-        assert_eq!(before_fill(b"\x55\xc3\xcc\xcc"), 2);
-        assert_eq!(before_fill(b"\x55\xc3\xcc\0\0"), 2);
-        assert_eq!(before_fill(b"\x55\xc3"), 2);
-        assert_eq!(before_fill(b"\0\0"), 0);
+        for (bytes, length) in [
+            (&b"\x55\xc3\0\0\0\0"[..], 2),
+            (b"\x55\xc3\xcc\xcc", 2),
+            (b"\x55\xc3\xcc\0\0", 2),
+            (b"\x55\xc3", 2),
+            (b"\0\0", 0),
+        ] {
+            assert_eq!(before_fill_at_end(bytes), length);
+            assert_eq!(before_fill(0x1000, bytes), length);
+        }
+    }
+
+    /// What stands behind the fill is another text's, which nobody may have told of.
+    #[test]
+    fn a_text_ends_at_the_fill_of_its_own_place() {
+        let text = |length: usize, fill: u8, room: usize| {
+            let mut bytes: Vec<u8> = (0..length).map(|n| n as u8 | 1).collect();
+            bytes.resize(length + room, fill);
+            bytes.extend_from_slice(b"\x55\x48\x89\xe5\xc3");
+            bytes.resize(1024, 0xcc);
+            bytes
+        };
+        for (length, fill, room) in [(100, 0xcc, 28), (188, 0xcc, 4), (100, 0xcc, 28 + 128), (100, 0, 28), (55, 0, 9)] {
+            assert_eq!(before_fill(0xffff_ffff_c000_0040, &text(length, fill, room)), length, "{length} {fill:#x}");
+        }
+        // Fill in the midst of a piece, and less than tells anything, may be its own.
+        let mut own = text(100, 0xcc, 28);
+        own[20..28].fill(0xcc);
+        own[56..64].fill(0);
+        assert_eq!(before_fill(0xffff_ffff_c000_0040, &own), 100);
     }
 }

@@ -35,6 +35,9 @@ pub struct Captured {
     pub came: bool,
     /// Why there is no copy.
     pub failed: Option<Box<str>>,
+    /// Address of the kernel's object that the text goes with; 0 where the way does not know it. Two ways that see one free
+    /// tell of the same object.
+    pub owner: u64,
     /// Texts of one program share it, when they were copied together.
     pub group: u64,
     /// How many functions the program has.
@@ -91,6 +94,9 @@ pub struct Stats {
     pub unreadable: u64,
     /// Of these, longer than is copied.
     pub cut: u64,
+    /// Runs of the programs at the frees that the kernel skipped, since the program was running on the same CPU already.
+    /// Which texts were behind them, if any, is not known.
+    pub skipped: u64,
     /// Texts copied at their registration.
     pub window_copied: u64,
     /// Texts that were not to be read any more then.

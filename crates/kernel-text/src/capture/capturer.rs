@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::captured::{Captured, Pass, Stats};
 use super::error::{CaptureError, CaptureErrorKind, ReadError};
-use super::freed::FreeTime;
+use super::freed::Freed;
 use super::kcore::{Extent, Heard, Kcore};
 use super::loads::Loads;
 use super::reader::Reader;
@@ -28,9 +28,9 @@ const QUIET: Duration = Duration::from_millis(20);
 /// What to capture, and within which bounds.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The ways to use; `None`: every way that works here, but copies by address only where those at the free do not
-    /// work, and of /proc/kcore at the end of a text only where the kernel holds it. `Memory` and `TextPoke` are not the
-    /// capture's.
+    /// The ways to use; `None`: every way that works here, but each of those at the free by the tracepoint, at the entries
+    /// of functions, and by address only where the ones before it do not work, and of /proc/kcore at the end of a text only
+    /// where the kernel holds it. `Memory` and `TextPoke` are not the capture's.
     pub ways: Option<Vec<Way>>,
     /// Programs that are read by id in a second, at most.
     pub by_id_a_second: u32,
@@ -38,11 +38,14 @@ pub struct Options {
     pub pending_bytes: usize,
     /// Data pages of each ring of the capture's own sideband.
     pub pages: usize,
+    /// Data pages, a power of two, of each of the rings by which a recorder learns what comes and goes; `None`: as many as it
+    /// finds right. The capture itself has no use for it.
+    pub record_pages: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { ways: None, by_id_a_second: 500, pending_bytes: 64 << 20, pages: 16 }
+        Options { ways: None, by_id_a_second: 500, pending_bytes: 64 << 20, pages: 16, record_pages: None }
     }
 }
 
@@ -110,22 +113,15 @@ impl Capturer {
         let (kcore, at_end) = open_kcore(options, &mut ways);
         let reader = Reader::load();
         let of_reader = || reader.as_ref().map_err(Clone::clone);
+        let mut free = at_frees(options, of_reader(), &mut ways);
+        let only_tells = free.is_empty();
         // Neither modules nor classic filters have records: of those it tells, whoever copies them.
-        let wanted = options.wants(Way::FreeTime);
-        let free = wanted.then(|| of_reader().and_then(FreeTime::start));
-        let mut free = match free {
-            Some(free) => kept(Way::FreeTime, free, &mut ways),
-            None if at_end => of_reader().and_then(FreeTime::start).ok(),
-            None => None,
-        };
-        let symbols = free.as_mut().and_then(|free| free.symbols.take());
-        if wanted {
-            for (part, error) in free.iter().flat_map(|free| &free.missing) {
-                ways.push(WayState { way: Way::FreeTime, part, missing: Some(error.clone()) });
-            }
+        if only_tells && at_end && !options.wants(Way::FreeTime) {
+            free.extend(of_reader().and_then(Freed::by_tracepoint));
         }
-        let announced = free.is_some();
-        let window = options.wants(Way::RcuWindow) && (options.ways.is_some() || free.is_none());
+        let symbols = free.iter_mut().find_map(|free| free.symbols.take());
+        let announced = !free.is_empty();
+        let window = options.wants(Way::RcuWindow) && (options.ways.is_some() || free.is_empty());
         let by_id = options.wants(Way::ById);
         let refused = reader.as_ref().err().cloned();
         let reader = reader.ok().map(|reader| Arc::new(Mutex::new(reader)));
@@ -141,7 +137,7 @@ impl Capturer {
         if copies_by_address && by_id && loads.is_some() {
             ways.push(WayState { way: Way::RcuWindow, part: "", missing: None });
         }
-        if free.is_none() && loads.is_none() && !at_end {
+        if free.is_empty() && loads.is_none() && !at_end {
             let first = refused.or(ways.into_iter().find_map(|way| way.missing));
             let none = || CaptureError::new(CaptureErrorKind::Unsupported, "capture of text", "no way was asked for");
             return Err(first.unwrap_or_else(none));
@@ -152,7 +148,7 @@ impl Capturer {
         let (requests, receiver) = channel();
         let worker = Worker {
             free,
-            only_tells: !wanted,
+            only_tells,
             loads,
             pending: Pass::default(),
             bytes: 0,
@@ -175,6 +171,12 @@ impl Capturer {
     /// Whether texts tell as they are freed.
     pub fn sees_frees(&self) -> bool {
         self.announced
+    }
+
+    /// How many ways copy texts at their free. Each of them tells of each free.
+    pub fn ways_at_frees(&self) -> usize {
+        let at_frees = |way: &&WayState| matches!(way.way, Way::FreeTime | Way::Fentry);
+        self.ways.iter().filter(at_frees).filter(|way| way.part.is_empty() && way.missing.is_none()).count()
     }
 
     /// Whether texts are to be copied at their end, by [`Capturer::copy`]: the kernel holds them, or that was asked for.
@@ -346,9 +348,25 @@ fn kept<T>(way: Way, started: Result<T, CaptureError>, ways: &mut Vec<WayState>)
     }
 }
 
+/// Begins to copy at the frees, by the tracepoint and at the entries of functions.
+fn at_frees(options: &Options, reader: Result<&Reader, CaptureError>, ways: &mut Vec<WayState>) -> Vec<Freed> {
+    let mut started = Vec::new();
+    if options.wants(Way::FreeTime) {
+        started.extend(kept(Way::FreeTime, reader.and_then(Freed::by_tracepoint), ways));
+    }
+    if options.wants(Way::Fentry) && (options.ways.is_some() || started.is_empty()) {
+        started.extend(kept(Way::Fentry, Freed::by_entry(), ways));
+    }
+    for free in &started {
+        let missing = free.missing.iter();
+        ways.extend(missing.map(|(part, error)| WayState { way: free.way, part, missing: Some(error.clone()) }));
+    }
+    started
+}
+
 /// What the thread owns.
 struct Worker {
-    free: Option<FreeTime>,
+    free: Vec<Freed>,
     /// The copies at the free are not wanted, only the news of it.
     only_tells: bool,
     loads: Option<Loads>,
@@ -400,11 +418,11 @@ impl Worker {
         if let Some(loads) = &mut self.loads {
             loads.drain(&mut news);
         }
-        if let Some(free) = &self.free {
-            let from = news.texts.len();
+        let from = news.texts.len();
+        for free in &self.free {
             free.drain(&mut news.texts);
-            self.tell(&mut news.texts[from..]);
         }
+        self.tell(&mut news.texts[from..]);
         self.keep(news);
     }
 
@@ -431,14 +449,14 @@ impl Worker {
     fn pass(&mut self) -> (Pass, Stats) {
         self.work();
         let mut rest = Pass::default();
-        if let Some(free) = &self.free {
+        for free in &self.free {
             free.pass(&mut rest.texts);
         }
         self.tell(&mut rest.texts);
         self.keep(rest);
         self.bytes = 0;
         let mut stats = Stats { dropped: self.dropped, ..Stats::default() };
-        if let Some(free) = &self.free {
+        for free in &self.free {
             free.stats(&mut stats);
         }
         if let Some(loads) = &self.loads {
@@ -449,7 +467,7 @@ impl Worker {
 
     /// After a grace period all that was let go before waits for no more than a worker of the kernel.
     fn settle(&mut self) {
-        if self.free.is_none() {
+        if self.free.is_empty() {
             return;
         }
         // Where the kernel has no such call the waiting below has to do.

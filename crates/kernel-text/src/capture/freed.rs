@@ -1,10 +1,13 @@
-//! Copies at the free: a program on a tracepoint of the kernel's workers (src/bpf/freed.bpf.c).
+//! Copies at the free: programs on a tracepoint of the kernel's workers (src/bpf/freed.bpf.c), or at the entries of the
+//! functions that free text (src/bpf/fentry.bpf.c).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libbpf_rs::{Link, MapHandle, Object, RingBuffer};
+use afterimage_perf_event::sys::bpf;
+use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::{Link, MapHandle, Object, OpenObject, RingBuffer};
 
 use super::assemble::Assembly;
 use super::captured::{Captured, Stats};
@@ -12,13 +15,26 @@ use super::error::{CaptureError, CaptureErrorKind};
 use super::object;
 use super::reader::Reader;
 use super::symbols::{self, Symbols};
+use crate::Way;
 
 /// The workers that free text.
 const PROGRAM_WORKER: &str = "bpf_prog_free_deferred";
 const TRAMPOLINE_WORKER: &str = "__bpf_tramp_image_put_deferred";
+/// What is not there of a way, where the rest is.
+pub(super) const TRAMPOLINES: &str = "trampolines";
+pub(super) const MODULES: &str = "modules";
 
-/// The running programs and their ring.
-pub(super) struct FreeTime {
+/// Functions that are the last to know what goes, the programs at their entries, and the part that is missing without.
+const ENTRIES: [(&str, &str, &str); 4] = [
+    (PROGRAM_WORKER, "ai_program_goes", ""),
+    (TRAMPOLINE_WORKER, "ai_trampoline_goes", TRAMPOLINES),
+    ("do_init_module", "ai_module_comes", MODULES),
+    ("free_module", "ai_module_goes", MODULES),
+];
+
+/// The running programs of one way and their ring.
+pub(super) struct Freed {
+    pub(super) way: Way,
     object: Object,
     _links: Vec<Link>,
     ring: RingBuffer<'static>,
@@ -31,49 +47,71 @@ pub(super) struct FreeTime {
 }
 
 /// Where the ring's records go.
-#[derive(Default)]
 struct Sink {
     assembly: Assembly,
     texts: Vec<Captured>,
 }
 
-impl fmt::Debug for FreeTime {
+impl fmt::Debug for Freed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FreeTime").field("missing", &self.missing).finish_non_exhaustive()
+        f.debug_struct("Freed").field("way", &self.way).field("missing", &self.missing).finish_non_exhaustive()
     }
 }
 
-impl FreeTime {
-    /// Loads and attaches the programs.
-    pub(super) fn start(reader: &Reader) -> Result<FreeTime, CaptureError> {
+impl Freed {
+    /// Loads and attaches the programs of the tracepoint.
+    pub(super) fn by_tracepoint(reader: &Reader) -> Result<Freed, CaptureError> {
         const WHAT: &str = "loading the programs that copy text at its free";
         let mut missing = Vec::new();
         let program = reader.symbol(PROGRAM_WORKER)?;
         let trampoline = reader.symbol(TRAMPOLINE_WORKER).unwrap_or_else(|error| {
-            missing.push(("trampolines", error));
+            missing.push((TRAMPOLINES, error));
             0
         });
         let workers = [program.to_ne_bytes(), trampoline.to_ne_bytes()].concat();
         let load = |with_symbols| load(WHAT, &workers, with_symbols);
         // Before Linux 6.0 the one program that the kernel knows nothing of fails them all.
         let object = load(true).or_else(|_| load(false))?;
-        let sink = Arc::<Mutex<Sink>>::default();
+        let programs = [("ai_work", ""), ("ai_module_load", MODULES), ("ai_module_free", MODULES)];
+        let mut freed = Freed::attached(Way::FreeTime, object, &programs, missing)?;
+        freed.symbols = Symbols::of(&freed.object);
+        Ok(freed)
+    }
+
+    /// Loads and attaches the programs at the entries of functions. Those of modules and trampolines may be missing.
+    pub(super) fn by_entry() -> Result<Freed, CaptureError> {
+        const WHAT: &str = "loading the programs at the entries of the functions that free text";
+        let mut open = object::open(WHAT, include_bytes!(concat!(env!("OUT_DIR"), "/fentry.bpf.o")))?;
+        let mut missing = Vec::new();
+        let programs = known(&mut open, &mut missing)?;
+        let object = object::load(WHAT, open)?;
+        Freed::attached(Way::Fentry, object, &programs, missing)
+    }
+
+    /// Attaches the programs and begins to read their ring. The first of them has to be there.
+    fn attached(
+        way: Way,
+        object: Object,
+        programs: &[(&'static str, &'static str)],
+        mut missing: Vec<(&'static str, CaptureError)>,
+    ) -> Result<Freed, CaptureError> {
+        let sink = Arc::new(Mutex::new(Sink { assembly: Assembly::new(way), texts: Vec::new() }));
         let into = Arc::clone(&sink);
         let (ring, map) = object::ring(&object, "ai_ring", move |record| {
             let mut sink = into.lock().unwrap_or_else(PoisonError::into_inner);
             let text = sink.assembly.take(record);
             sink.texts.extend(text);
         })?;
-        let mut links = vec![object::attach(&object, "ai_work")?];
-        for name in ["ai_module_load", "ai_module_free"] {
+        let mut links = Vec::new();
+        for (name, part) in programs {
             match object::attach(&object, name) {
                 Ok(link) => links.push(link),
-                Err(error) => missing.push(("modules", error)),
+                Err(error) if part.is_empty() => return Err(error),
+                Err(error) => missing.push((part, error)),
             }
         }
         missing.dedup_by_key(|(what, _)| *what);
-        let symbols = Symbols::of(&object);
-        Ok(FreeTime { object, _links: links, ring, map, sink, symbols, missing })
+        Ok(Freed { way, object, _links: links, ring, map, sink, symbols: None, missing })
     }
 
     /// Readable while the ring holds something; a sleeper is woken only when it has filled to a part.
@@ -93,7 +131,7 @@ impl FreeTime {
         into.append(&mut self.sink.lock().unwrap_or_else(PoisonError::into_inner).assembly.end_of_pass());
     }
 
-    /// Adds the programs' own counters.
+    /// Adds the programs' own counters, and how often the kernel skipped one of them.
     pub(super) fn stats(&self, stats: &mut Stats) {
         // struct ai_stats
         let mut words = [0; 48];
@@ -101,11 +139,14 @@ impl FreeTime {
             return;
         }
         let word = |at: usize| words[8 * at..8 * at + 8].try_into().map_or(0, u64::from_ne_bytes);
-        stats.freed = word(0);
-        stats.freed_texts = word(1);
-        stats.ring_full = word(2);
-        stats.unreadable = word(3);
-        stats.cut = word(4);
+        stats.freed += word(0);
+        stats.freed_texts += word(1);
+        stats.ring_full += word(2);
+        stats.unreadable += word(3);
+        stats.cut += word(4);
+        let programs = self.object.progs().filter(|program| program.autoload());
+        // A kernel that does not count them skips none: it runs such programs side by side.
+        stats.skipped += programs.map(|program| bpf::recursion_misses(program.as_fd()).unwrap_or(0)).sum::<u64>();
     }
 }
 
@@ -119,4 +160,27 @@ fn load(what: &'static str, workers: &[u8], with_symbols: bool) -> Result<Object
         program.set_autoload(with_symbols);
     }
     object::load(what, open)
+}
+
+/// Which of the programs have a function to be attached to. The others are not loaded: one of them would fail all.
+fn known(
+    open: &mut OpenObject,
+    missing: &mut Vec<(&'static str, CaptureError)>,
+) -> Result<Vec<(&'static str, &'static str)>, CaptureError> {
+    const WHAT: &str = "the kernel's type information";
+    let types = Btf::from_vmlinux().map_err(|e| CaptureError::libbpf(WHAT, &e))?;
+    let mut programs = Vec::new();
+    for (function, program, part) in ENTRIES {
+        if types.type_by_name::<types::Func<'_>>(function).is_some() {
+            programs.push((program, part));
+            continue;
+        }
+        let error = CaptureError::new(CaptureErrorKind::Unsupported, WHAT, format!("it has no function {function}"));
+        if part.is_empty() {
+            return Err(error);
+        }
+        missing.push((part, error));
+        open.progs_mut().filter(|known| known.name() == program).for_each(|mut known| known.set_autoload(false));
+    }
+    Ok(programs)
 }

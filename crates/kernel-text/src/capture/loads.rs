@@ -231,6 +231,7 @@ fn empty() -> Captured {
         freed: false,
         came: false,
         failed: None,
+        owner: 0,
         group: 0,
         functions: 0,
         program_type: 0,

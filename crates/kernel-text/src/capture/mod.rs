@@ -17,6 +17,7 @@ mod reader;
 mod symbols;
 mod wire;
 
+pub use assemble::before_fill;
 pub use captured::{Captured, CapturedProgram, Pass, Stats};
 pub use capturer::{Capturer, Options, WayState};
 pub use error::{CaptureError, CaptureErrorKind, ReadError};

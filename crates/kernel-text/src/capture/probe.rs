@@ -6,7 +6,7 @@ use afterimage_perf_event::probe::{Answer, Check};
 use afterimage_perf_event::sys::bpf;
 
 use super::error::{CaptureError, CaptureErrorKind};
-use super::freed::FreeTime;
+use super::freed::{Freed, MODULES, TRAMPOLINES};
 use super::kcore::Kcore;
 use super::reader::Reader;
 
@@ -20,6 +20,7 @@ pub fn all() -> Vec<Check> {
     let mut checks = vec![memory(&reader)];
     checks.extend(free_time(&reader));
     checks.extend(kcore(&reader));
+    checks.push(entries());
     checks.push(by_id());
     checks
 }
@@ -39,14 +40,14 @@ fn memory(reader: &Result<Reader, CaptureError>) -> Check {
 fn free_time(reader: &Result<Reader, CaptureError>) -> Vec<Check> {
     let with = "of BPF programs and classic filters a copy is made just before they go, however short they live";
     let without = "short-lived BPF programs are copied only if we come in time; classic filters are not";
-    let started = reader.as_ref().map_err(Clone::clone).and_then(FreeTime::start);
+    let started = reader.as_ref().map_err(Clone::clone).and_then(Freed::by_tracepoint);
     let (trampolines, modules) = match &started {
         Ok(started) => {
             let of = |part: &str| {
                 let missing = started.missing.iter().find(|(missing, _)| *missing == part);
                 missing.map_or(Ok(()), |(_, error)| Err(error.clone()))
             };
-            (of("trampolines"), of("modules"))
+            (of(TRAMPOLINES), of(MODULES))
         }
         Err(error) => (Err(error.clone()), Err(error.clone())),
     };
@@ -115,6 +116,25 @@ fn same_as_in_memory(kcore: &mut Kcore, reader: &Result<Reader, CaptureError>) -
     if shown == there { Ok(()) } else { Err(fail(&"it shows something else than what is in memory")) }
 }
 
+fn entries() -> Check {
+    let name = "text-fentry";
+    let started = Freed::by_entry();
+    let missing = started.as_ref().map(|started| started.missing.iter().map(|(part, _)| *part).collect::<Vec<_>>());
+    let yes = match missing.unwrap_or_default().as_slice() {
+        [] => "programs may be attached where programs, trampolines and modules are freed".to_owned(),
+        missing => format!("programs may be attached where programs are freed, not for {}", missing.join(", ")),
+    };
+    let with = "text that goes is copied also where its workers cannot be watched";
+    let without = "text that goes is copied by the tracepoint of its workers alone";
+    match started {
+        // No setting helps where all privileges do not.
+        Err(error) if error.kind == CaptureErrorKind::NotPermitted && privileged() => {
+            Check::new(name, Answer::No, error.to_string(), without)
+        }
+        started => judge(name, started.map(drop), &yes, with, without),
+    }
+}
+
 fn by_id() -> Check {
     let name = "text-by-id";
     let (with, without) = (
@@ -134,13 +154,16 @@ fn by_id() -> Check {
     }
 }
 
+fn privileged() -> bool {
+    let caps = Caps::effective();
+    caps.allows(Cap::Bpf) && caps.allows(Cap::Perfmon)
+}
+
 /// A refusal is a no when we have the privileges that the kernel documents, else it tells nothing.
 fn judge(name: &'static str, tried: Result<(), CaptureError>, yes: &str, with: &str, without: &str) -> Check {
-    let caps = Caps::effective();
-    let privileged = caps.allows(Cap::Bpf) && caps.allows(Cap::Perfmon);
     match tried {
         Ok(()) => Check::new(name, Answer::Yes, yes, with),
-        Err(error) if error.kind == CaptureErrorKind::NotPermitted && !privileged => {
+        Err(error) if error.kind == CaptureErrorKind::NotPermitted && !privileged() => {
             Check::new(name, Answer::Unknown, error.to_string(), without).fix(PRIVILEGES)
         }
         Err(error) if error.kind == CaptureErrorKind::NotPermitted && Facts::system().kptr_restrict() == Some(2) => {

@@ -104,6 +104,20 @@ pub fn program_info(program: BorrowedFd<'_>) -> io::Result<BpfProgInfo> {
     Ok(BpfProgInfo { info: info.to_vec(), arrays, data, endian: Endian::NATIVE })
 }
 
+/// How often the kernel has skipped a program because it was running on the same CPU already (`recursion_misses` of
+/// struct bpf_prog_info; since Linux 5.12, before that 0).
+///
+/// # Errors
+/// Of the system call.
+pub fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
+    const RECURSION_MISSES: usize = 208;
+    let mut info = [0; BpfProgInfo::INFO_MAX];
+    // SAFETY: all addresses and counts in it are 0.
+    unsafe { object_info(program, &mut info)? };
+    let misses = info.get(RECURSION_MISSES..).and_then(|rest| rest.first_chunk());
+    Ok(misses.map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+}
+
 /// The types of an id, as [`BpfProgInfo::btf_id`] names them.
 ///
 /// # Errors

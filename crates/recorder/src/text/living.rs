@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use afterimage_kernel_text::capture::Capturer;
+use afterimage_kernel_text::capture::{Capturer, before_fill};
 use afterimage_kernel_text::{Text, TextId, TextKind, Timeline, Way};
 
 use super::monotonic;
@@ -88,6 +88,9 @@ impl Living {
             let mut bytes = vec![0; len as usize];
             let time = monotonic();
             if let Ok(way) = capturer.read(text.addr, &mut bytes) {
+                if text.length.is_none() && text.kind != TextKind::Dispatcher {
+                    bytes.truncate(before_fill(text.addr, &bytes));
+                }
                 self.waiting.push((id, Read { time, bytes, way, proven: false }));
             }
         }

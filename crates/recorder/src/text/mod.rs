@@ -10,6 +10,7 @@ mod living;
 mod program_info;
 mod rescan;
 mod threads;
+mod twice;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
@@ -29,6 +30,7 @@ use ended::Ended;
 use living::Living;
 use rescan::Rescan;
 use threads::Threads;
+use twice::Twice;
 
 /// Images that are remembered as written; a text that comes again and again is written once.
 const REMEMBERED: usize = 1 << 16;
@@ -61,6 +63,8 @@ pub(crate) struct Texts {
     living: Living,
     ended: Ended,
     rescan: Rescan,
+    /// Where two ways tell of each free.
+    twice: Option<Twice>,
     /// Whether the sideband told of text since the last pass.
     heard: bool,
     written: HashSet<ImageId>,
@@ -109,9 +113,11 @@ impl Texts {
             Some(Err(error)) => (None, Some(error.to_string())),
             None => (None, None),
         };
+        let twice = capturer.as_ref().is_some_and(|capturer| capturer.ways_at_frees() > 1).then(Twice::default);
         Texts {
             capturer,
             absent,
+            twice,
             live: Live::new(),
             last_pass: None,
             pass_began: 0,
@@ -276,6 +282,7 @@ impl Texts {
         }
         let now = self.now;
         self.awaited.retain(|_, time| *time + OVERDUE > now);
+        self.twice.iter_mut().for_each(|twice| twice.forget(now));
         self.copy_ended();
     }
 
@@ -293,11 +300,17 @@ impl Texts {
             function: captured.function,
             loader: None,
         };
-        let text = if captured.freed {
-            self.awaited.remove(&captured.addr);
-            self.live.timeline.freed(captured.time, &seen)
-        } else if captured.came {
-            self.live.timeline.came(captured.time, &seen)
+        let told = captured.freed || captured.came;
+        let other = self.twice.as_mut().filter(|_| told).and_then(|twice| twice.other(&captured));
+        let text = if other.is_some() {
+            other
+        } else if told {
+            if captured.freed {
+                self.awaited.remove(&captured.addr);
+                self.live.timeline.freed(captured.time, &seen)
+            } else {
+                self.live.timeline.came(captured.time, &seen)
+            }
         } else {
             let hit = self.live.timeline.lookup(captured.addr, captured.time).filter(|hit| hit.offset == 0);
             // Where records were lost, another text may be taken to be there.
@@ -306,6 +319,9 @@ impl Texts {
         };
         if let Some(text) = text.filter(|_| (captured.freed || captured.came) && self.copies_at_end()) {
             self.ended.told(text);
+        }
+        if let (Some(text), Some(twice), true) = (text, &mut self.twice, told && other.is_none()) {
+            twice.first(&captured, text);
         }
         match (text, &captured.failed) {
             (Some(text), None) if captured.bytes.is_empty() => {
@@ -433,6 +449,10 @@ impl Texts {
             (stats.dropped, "kernel texts went without a copy: more came than is kept between two passes"),
             (stats.unreadable, "kernel texts could not be read as they went"),
             (stats.kcore_unproven, "copies of kernel text are not proven: the kernel held less text than it promised"),
+            (
+                stats.skipped,
+                "times a program that copies what goes was skipped by the kernel, and what went then may have no copy",
+            ),
             (stats.by_id_skipped, "programs have no source lines: more came than are read in a second"),
             (
                 functions_left_out as u64,

@@ -82,7 +82,8 @@ impl Program {
 
     /// Removes it and says what it was.
     pub(crate) fn close(self, kind: &'static str) -> Object {
-        let mut object = self.describe(kind);
+        // When it surely was there.
+        let mut object = self.describe(kind).with("closing_ns", now());
         drop(self.fd);
         object.gone_ns = now();
         object

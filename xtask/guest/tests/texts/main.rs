@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod comes;
+mod fentry;
 mod guests;
 mod killed;
+mod lossy;
 mod storm;
 mod support;
 mod symbols;

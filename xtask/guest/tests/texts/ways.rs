@@ -282,6 +282,26 @@ fn what_the_kernel_holds_is_kept_whole() {
     assert!(shares["functions of programs"].ways["kcore-qc"] >= shares["functions of programs"].all);
 }
 
+/// Where programs can be attached to functions, those that free text let none go without a copy, and nothing need be held.
+#[test]
+fn at_the_entries_of_what_frees_all_is_kept() {
+    if !has("at_the_entries_of_what_frees_all_is_kept", &[Need::Guest, Need::Root, Need::Bpf, Need::Modules]) {
+        return;
+    }
+    let _turn = turn();
+    let shares = shares(&storm(&[Way::Fentry]));
+    told("fentry", &shares);
+    assert_eq!(shares.len(), 5, "{shares:?}");
+    for (kind, share) in &shares {
+        assert_eq!((share.proven, share.wrong), (share.all, 0), "{kind}");
+        assert!(!share.ways.keys().any(|way| ["free-time", "kcore-qc", "rcu-window", "by-id"].contains(&way.as_str())));
+    }
+    // Trampolines may go after the recording; they were copied as they stood.
+    for kind in ["functions of programs", "filters", "modules", "init text of modules"] {
+        assert!(shares[kind].ways["fentry"] >= shares[kind].all, "{kind}");
+    }
+}
+
 #[test]
 fn the_other_ways_beside_it() {
     if !has("the_other_ways_beside_it", &NEEDS) || !long() {

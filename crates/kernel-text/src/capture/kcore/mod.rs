@@ -235,7 +235,7 @@ fn end_of_text(bytes: &[u8], addr: u64) -> Option<usize> {
         (text < end && leaves(text)).then_some(text)
     });
     filled.min().or_else(|| {
-        let text = super::assemble::before_fill(bytes);
+        let text = super::assemble::before_fill_at_end(bytes);
         (text < bytes.len() && leaves(text)).then_some(text)
     })
 }
