@@ -474,7 +474,10 @@ fn is_of(captured: &Captured, text: &Text<'_>) -> bool {
     let named = captured.name.is_empty() || captured.name == text.name.as_bytes();
     let of_program = match (captured.id, text.program, captured.tag) {
         (Some(id), Some(program), _) => program.id == id,
-        (_, _, Some(_)) if captured.function == Some(0) && captured.functions > 1 => text.name.starts_with("bpf_prog_"),
+        // That tells of no program. Where records were lost, another may have stood there at the time of the copy.
+        (_, _, Some(_)) if captured.function == Some(0) && captured.functions > 1 => {
+            text.name.starts_with("bpf_prog_") && !text.uncertain
+        }
         (_, _, Some(tag)) => text.name.starts_with(&format!("bpf_prog_{:016x}", u64::from_be_bytes(tag))),
         (_, _, None) => true,
     };
