@@ -59,6 +59,11 @@ impl Starts {
 
     /// The closest start above `addr` and below `end` that was alive.
     pub(crate) fn next_alive(&self, addr: u64, end: u64, time: u64) -> Option<u64> {
+        self.next(addr, end, |lives| lives.at(time).is_some())
+    }
+
+    /// The closest start above `addr` and below `end` with such lives.
+    pub(crate) fn next(&self, addr: u64, end: u64, such: impl Fn(&Lives) -> bool) -> Option<u64> {
         let first = self.chunk_of(addr);
         for at in first..self.chunks.len() {
             let chunk = self.chunks.get(at)?;
@@ -67,7 +72,7 @@ impl Starts {
             }
             let above = chunk.keys.partition_point(|key| *key <= addr);
             let starts = chunk.starts().skip(above).take_while(|(key, _)| *key < end);
-            if let Some((key, _)) = starts.into_iter().find(|(_, lives)| lives.at(time).is_some()) {
+            if let Some((key, _)) = starts.into_iter().find(|(_, lives)| such(lives)) {
                 return Some(key);
             }
         }

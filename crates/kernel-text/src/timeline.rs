@@ -255,6 +255,12 @@ impl Timeline {
         self.lookup(addr, NEVER)
     }
 
+    /// Where the next text begins above `addr` and below `end` that went after `since`, or did not go: what stood at `addr`
+    /// since then had ended there.
+    pub fn next_start(&self, addr: u64, end: u64, since: u64) -> Option<u64> {
+        self.starts.next(addr, end, |lives| lives.as_slice().iter().any(|life| life.gone > since))
+    }
+
     /// A text by its number; `None` once it was retired.
     pub fn text(&self, id: TextId) -> Option<Text<'_>> {
         let text = self.rows.text(id)?;

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use crate::bytes::{Cursor, Out};
 use crate::features::{BpfBtf, BpfProgInfo};
-use crate::private::{GateDesc, HandlerTypes, Private, encode_counts, encode_types, entry, pack, to_json, unpack};
+use crate::private::{
+    GateDesc, HandlerTypes, Private, WayDesc, encode_counts, encode_types, entry, pack, to_json, unpack,
+};
 use crate::texts::{TEXTS_AN_ENTRY, encode_images};
 use crate::{Endian, Error, ErrorKind, HandlerDesc, ImageId, RecordingTally, Result, TextDesc};
 
@@ -122,6 +124,14 @@ impl<W: Write + Seek> Writer<W> {
     /// When it cannot be written.
     pub fn gate(&mut self, gate: &GateDesc) -> Result<()> {
         self.append(entry::GATES, to_json(&[gate])?)
+    }
+
+    /// Appends the ways to keep kernel text; the last list counts.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn ways(&mut self, ways: &[WayDesc]) -> Result<()> {
+        self.append(entry::WAYS, to_json(&ways)?)
     }
 
     /// Appends an entry of any kind.

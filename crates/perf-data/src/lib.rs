@@ -51,7 +51,7 @@ pub use event::EventDesc;
 pub use features::Features;
 pub use handler_record::{AiHdr, EmitPayload, LabelPayload, ValuePayload};
 pub use pipe::PipeWriter;
-pub use private::{GateDesc, HandlerDesc, HandlerTypes, Private, TrueCounts};
+pub use private::{GateDesc, HandlerDesc, HandlerTypes, Private, TrueCounts, WayDesc};
 pub use reader::FileReader;
 pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
 pub use records::Records;

@@ -44,6 +44,8 @@ pub mod entry {
     pub const HANDLER_TYPES: u32 = 9;
     /// JSON of an array of [`crate::private::GateDesc`].
     pub const GATES: u32 = 10;
+    /// JSON of an array of [`crate::private::WayDesc`].
+    pub const WAYS: u32 = 11;
 }
 
 /// Bits of an entry's flags.
@@ -115,6 +117,18 @@ pub struct GateDesc {
     pub expression: Option<String>,
 }
 
+/// Whether a way to keep kernel text that goes worked where it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WayDesc {
+    /// The way, as images name it.
+    pub way: String,
+    /// A part of what it covers, in words; left out for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// Why it was not used; null where it was.
+    pub missing: Option<String>,
+}
+
 /// The types of one handler's values and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct HandlerTypes {
@@ -167,6 +181,8 @@ pub struct Private {
     pub handler_types: Vec<HandlerTypes>,
     /// The gates that a recording had one after the other; empty where it never had one.
     pub gates: Vec<GateDesc>,
+    /// The ways to keep kernel text that were tried; empty where none was kept.
+    pub ways: Vec<WayDesc>,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
@@ -203,7 +219,7 @@ impl Private {
         self.handler_types.iter().find(|t| t.handler == handler).map(|t| t.btf.as_slice())
     }
 
-    /// Takes in one entry, unpacked: a later tally or list of handlers replaces the earlier one, the rest is appended.
+    /// Takes in one entry, unpacked: a later tally, list of handlers or of ways replaces the earlier one, the rest is appended.
     /// After the last one comes [`Private::settle`].
     pub(crate) fn apply(&mut self, kind: u32, data: &[u8]) -> Result<()> {
         match kind {
@@ -223,6 +239,7 @@ impl Private {
                 let more: Vec<GateDesc> = json(data, "gates of the private section")?;
                 self.gates.extend(more);
             }
+            entry::WAYS => self.ways = json(data, "ways of the private section")?,
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
@@ -320,6 +337,9 @@ impl Private {
         entries.extend(self.handler_types.iter().map(|types| (entry::HANDLER_TYPES, encode_types(types))));
         if !self.gates.is_empty() {
             entries.push((entry::GATES, to_json(&self.gates)?));
+        }
+        if !self.ways.is_empty() {
+            entries.push((entry::WAYS, to_json(&self.ways)?));
         }
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)

@@ -13,7 +13,7 @@ use afterimage_perf_data::record::Callchain;
 use afterimage_perf_data::tally::{Audit, Flow, MapFlow, MapLost, ThrottleTally};
 use afterimage_perf_data::{
     AiHdr, EmitPayload, Endian, ErrorKind, EventTally, HandlerDesc, HandlerTypes, LabelPayload, Private,
-    RecordingTally, Tally, TrueCounts, ValuePayload, context, journal,
+    RecordingTally, Tally, TrueCounts, ValuePayload, WayDesc, context, journal,
 };
 
 /// A tally in which everything adds up, from its parts.
@@ -84,13 +84,16 @@ fn privates() -> impl Strategy<Value = Private> {
     let counts = btree_map(0..1000_usize, vec(any::<u64>(), 0..50), 0..4);
     let other = vec((100_u32.., vec(any::<u8>(), 0..50)), 0..3);
     let types = btree_map(any::<u32>(), vec(any::<u8>(), 0..50), 0..4);
-    let inputs = (option::of(recording_tallies()), handlers(), counts, vec(any::<u8>(), 0..50), types, other);
-    inputs.prop_map(|(tally, handlers, counts, kernel_symbols, types, other)| Private {
+    let way = (".*", option::of(".*"), option::of(".*"));
+    let ways = vec(way.prop_map(|(way, part, missing)| WayDesc { way, part, missing }), 0..3);
+    let inputs = (option::of(recording_tallies()), handlers(), counts, vec(any::<u8>(), 0..50), types, ways, other);
+    inputs.prop_map(|(tally, handlers, counts, kernel_symbols, types, ways, other)| Private {
         tally,
         kernel_symbols,
         handlers,
         true_counts: counts.into_iter().map(|(event, counts)| TrueCounts { event, counts }).collect(),
         handler_types: types.into_iter().map(|(handler, btf)| HandlerTypes { handler, btf }).collect(),
+        ways,
         other: other.into_iter().map(|(kind, data)| RawEntry { kind, data }).collect(),
         ..Private::default()
     })
@@ -110,6 +113,10 @@ fn write_journal(p: &Private) -> Vec<u8> {
     for types in p.handler_types.iter().rev() {
         w.handler_types(&HandlerTypes { btf: vec![1], ..types.clone() }).unwrap();
         w.handler_types(types).unwrap();
+    }
+    if !p.ways.is_empty() {
+        w.ways(&[WayDesc::default()]).unwrap();
+        w.ways(&p.ways).unwrap();
     }
     w.tally(p.tally.as_ref().unwrap()).unwrap();
     if !p.kernel_symbols.is_empty() {

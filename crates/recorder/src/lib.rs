@@ -55,7 +55,7 @@ mod wait;
 pub use afterimage_handler::Builtin;
 pub use afterimage_handler::gate::Expression;
 pub use afterimage_handler::object::Object;
-pub use afterimage_kernel_text::capture::Options as TextOptions;
+pub use afterimage_kernel_text::capture::{Options as TextOptions, Stats as TextStats};
 pub use afterimage_perf_data::RecordingTally;
 pub use afterimage_perf_event::child::Ended;
 pub use afterimage_perf_event::config::Rate;

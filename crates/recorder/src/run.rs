@@ -33,7 +33,7 @@ use crate::synth::{self, Scanner, procfs};
 use crate::tallies::{self, KernelLost};
 use crate::text::{self, Finished};
 use crate::wait::{Waiter, Wake};
-use crate::{Observer, RecordError, kernel_names};
+use crate::{Observer, RecordError, TextStats, kernel_names};
 
 /// How long a command may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -52,6 +52,8 @@ pub struct Outcome {
     pub ended: Option<Ended>,
     /// What does not add up, or was lost besides samples: one line each.
     pub problems: Vec<String>,
+    /// What was done to keep kernel text; `None` where none was kept.
+    pub text: Option<TextStats>,
 }
 
 /// Makes a recording. It ends when the command or all targets have ended, the duration is over, or `stop` is set.
@@ -224,6 +226,7 @@ impl Live {
         let types: Vec<HandlerTypes> = session.objects.iter().map(finish::types).collect();
         let mut output = Output::create(&plan.destination, &events, &features, &handlers)?;
         output.handler_types(&types)?;
+        output.ways(&session.texts.ways())?;
         let started_ns = control::now_ns();
         let first = session.gate.clone().zip(session.handlers.as_ref()).map(|(expression, handlers)| GateDesc {
             generation: handlers.generation(),
@@ -462,6 +465,8 @@ impl Live {
             features.bpf_progs = std::mem::take(&mut texts.programs);
             features.bpf_btfs = std::mem::take(&mut texts.types);
         }
+        let text = session.texts.is_on().then(|| session.texts.stats());
+        let ways = session.texts.ways();
         // The programs and rings are gone before the file is closed: what is slow to free does not delay the reader.
         drop(session);
         features.private = Some(Private {
@@ -469,6 +474,7 @@ impl Live {
             handlers,
             handler_types: types,
             gates,
+            ways,
             true_counts: passes.true_counts,
             kernel_symbols: table.map(|table| table.excerpt(addresses)).unwrap_or_default(),
             texts: texts.texts,
@@ -477,7 +483,7 @@ impl Live {
         });
         let bytes = output.finish(&features, &journal.as_deref().map(text::carried).unwrap_or_default())?;
         passes.files.keep_unreachable(Cache::open_default().as_ref());
-        Ok(Outcome { tally, bytes, ended, problems })
+        Ok(Outcome { tally, bytes, ended, problems, text })
     }
 }
 

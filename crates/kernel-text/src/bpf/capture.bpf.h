@@ -24,7 +24,10 @@ enum ai_what {
 	AI_BY_SIZE = 6, /* a piece of executable memory that goes, with the allocator's idea of its size */
 };
 
-/* One piece of a text. Pieces of one text follow each other, but not directly: CPUs write side by side. */
+/*
+ * One piece of a text. Pieces of one text follow each other, but not directly: CPUs write side by side. A first piece without
+ * bytes and error of a text that has a length is no more than news of it.
+ */
 struct ai_text {
 	__u64 time;   /* bpf_ktime_get_ns, CLOCK_MONOTONIC */
 	__u64 owner;  /* the kernel object that the text goes with: the functions of one program share it */
@@ -46,7 +49,7 @@ struct ai_text {
 struct ai_stats {
 	__u64 freed;      /* programs, filters, trampolines and modules that were seen going or coming */
 	__u64 texts;      /* texts of these */
-	__u64 lost;       /* texts of which a piece found no room in the ring */
+	__u64 lost;       /* texts of which a piece, or the news, found no room in the ring */
 	__u64 unreadable; /* texts of which a piece could not be read */
 	__u64 cut;        /* texts longer than is copied */
 	__u64 bytes;      /* copied */

@@ -9,22 +9,14 @@
 #include "going.bpf.h"
 #include "symbols.bpf.h"
 
-/* Addresses of the workers' functions; 0 for one that is not to be looked for. */
-struct ai_workers {
-	__u64 program;
-	__u64 trampoline;
-};
-
-const volatile struct ai_workers ai_workers = {};
-
 SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(ai_work, struct work_struct *work)
 {
 	__u64 function = (__u64)work->func;
 
-	if (function == ai_workers.program)
+	if (function == ai_options.program)
 		ai_program(work);
-	else if (function == ai_workers.trampoline && function)
+	else if (function == ai_options.trampoline && function)
 		ai_trampoline(work);
 	return 0;
 }

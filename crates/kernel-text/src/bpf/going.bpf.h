@@ -14,6 +14,14 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
+/* What is said before the programs are loaded. */
+struct ai_options {
+	__u64 program, trampoline; /* addresses of the workers' functions; 0 for one that is not to be looked for */
+	__u64 tells;               /* not 0: the bytes are copied by others, and wanted is no more than the news */
+};
+
+const volatile struct ai_options ai_options = {};
+
 static struct ai_stats ai_stats;
 
 struct {
@@ -32,13 +40,14 @@ struct ai_job {
 	__u32 lost, unreadable;
 };
 
-static __always_inline void ai_put(struct ai_job *job, __u32 offset, __u64 bytes, const __u32 room)
+/* Room in the ring for one piece of a text, with all but its bytes. */
+static __always_inline struct ai_text *ai_begin(struct ai_job *job, __u32 offset, const __u32 room)
 {
 	struct ai_text *text = bpf_ringbuf_reserve(&ai_ring, sizeof(*text) + room, 0);
 
 	if (!text) {
 		job->lost = 1;
-		return;
+		return NULL;
 	}
 	text->time = job->time;
 	text->owner = job->owner;
@@ -46,6 +55,8 @@ static __always_inline void ai_put(struct ai_job *job, __u32 offset, __u64 bytes
 	text->loaded = job->loaded;
 	text->length = job->length;
 	text->offset = offset;
+	text->bytes = 0;
+	text->error = 0;
 	text->function = job->function;
 	text->functions = job->functions;
 	text->type = job->type;
@@ -54,6 +65,20 @@ static __always_inline void ai_put(struct ai_job *job, __u32 offset, __u64 bytes
 	text->name[0] = 0;
 	if (job->name)
 		bpf_probe_read_kernel_str(text->name, sizeof(text->name), (void *)job->name);
+	return text;
+}
+
+static __always_inline void ai_submit(struct ai_text *text)
+{
+	bpf_ringbuf_submit(text, bpf_ringbuf_query(&ai_ring, BPF_RB_AVAIL_DATA) > AI_WAKE ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void ai_put(struct ai_job *job, __u32 offset, __u64 bytes, const __u32 room)
+{
+	struct ai_text *text = ai_begin(job, offset, room);
+
+	if (!text)
+		return;
 	/* The compiler would else check one copy of the value and pass another. */
 	barrier_var(bytes);
 	if (bytes > room)
@@ -62,7 +87,16 @@ static __always_inline void ai_put(struct ai_job *job, __u32 offset, __u64 bytes
 	text->error = bpf_probe_read_kernel(text->data, bytes, (void *)(job->addr + offset));
 	if (text->error)
 		job->unreadable = 1;
-	bpf_ringbuf_submit(text, bpf_ringbuf_query(&ai_ring, BPF_RB_AVAIL_DATA) > AI_WAKE ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	ai_submit(text);
+}
+
+/* No more than that the text goes, or came. */
+static void ai_tell(struct ai_job *job)
+{
+	struct ai_text *text = ai_begin(job, 0, 0);
+
+	if (text)
+		ai_submit(text);
 }
 
 static long ai_piece(__u32 index, struct ai_job *job)
@@ -85,8 +119,15 @@ static void ai_text(struct ai_job *job)
 {
 	job->lost = 0;
 	job->unreadable = 0;
-	bpf_loop(AI_PIECES, ai_piece, job, 0);
 	__sync_fetch_and_add(&ai_stats.texts, 1);
+	/* Where the kernel does not know the length, its bytes show it. */
+	if (ai_options.tells && !(job->what == AI_TRAMPOLINE && job->loaded)) {
+		ai_tell(job);
+		if (job->lost)
+			__sync_fetch_and_add(&ai_stats.lost, 1);
+		return;
+	}
+	bpf_loop(AI_PIECES, ai_piece, job, 0);
 	__sync_fetch_and_add(&ai_stats.bytes, job->length);
 	if (job->lost)
 		__sync_fetch_and_add(&ai_stats.lost, 1);

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 
 use super::captured::Captured;
+use super::end::before_fill_at_end;
 use super::wire::{Piece, What};
 use crate::{TextKind, Way};
 
 /// The longest text that is put together (AI_PIECE times AI_PIECES).
 const LONGEST: u32 = 4 << 20;
-/// What fills a page behind a text: zeros, or breakpoints.
-const FILLS: [u8; 2] = [0x00, 0xcc];
 
 /// Texts whose pieces have not all come.
 #[derive(Debug)]
@@ -38,6 +37,9 @@ impl Assembly {
         let piece = Piece::read(record)?;
         let key = (piece.owner, piece.time, piece.function ^ (piece.what as u32) << 24);
         let whole = piece.length.min(LONGEST);
+        if piece.is_news() {
+            return Some(Captured { proven: false, ..begin(&piece, self.way) });
+        }
         if piece.offset == 0 && piece.bytes.len() as u32 >= whole {
             let mut text = begin(&piece, self.way);
             text.bytes.extend_from_slice(piece.bytes);
@@ -127,38 +129,6 @@ fn finish(mut text: Captured) -> Captured {
     text
 }
 
-/// Where the fill behind a text begins whose true length the kernel does not tell, in the bytes from its start `addr` on. Texts
-/// stand in pieces of 64 bytes: fill goes to the end of such a piece at least, and what stands behind it is another's.
-pub fn before_fill(addr: u64, bytes: &[u8]) -> usize {
-    const PIECE: u64 = 64;
-    /// Fewer breakpoints than this may be an instruction's own bytes; zeros may be a constant of up to eight.
-    const LEAST: [usize; 2] = [9, 4];
-    let mut start = 0;
-    for at in 0..bytes.len() {
-        let Some(which) = FILLS.iter().position(|fill| bytes.get(at) == Some(fill)) else {
-            start = at + 1;
-            continue;
-        };
-        if bytes.get(start) != bytes.get(at) {
-            start = at;
-        }
-        let least = LEAST.get(which).copied().unwrap_or_default();
-        if addr.wrapping_add(at as u64 + 1) % PIECE == 0 && at + 1 - start >= least {
-            break;
-        }
-    }
-    let found = (start < bytes.len()).then_some(start);
-    let end = found.unwrap_or(bytes.len());
-    before_fill_at_end(bytes.get(..end).unwrap_or_default())
-}
-
-/// Where the fill at the end of these bytes begins. No instruction that ends a trampoline ends in a byte of a fill.
-pub(super) fn before_fill_at_end(bytes: &[u8]) -> usize {
-    let fill = bytes.last().copied().filter(|last| FILLS.contains(last));
-    let is_fill = |byte: &u8| Some(*byte) == fill || *byte == 0xcc;
-    fill.map_or(bytes.len(), |_| bytes.iter().rposition(|byte| !is_fill(byte)).map_or(0, |last| last + 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +177,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_told_of_waits_for_no_bytes() {
+        let mut assembly = Assembly::new(Way::FreeTime);
+        let text = assembly.take(&record(0, 100_000, b"", 0)).unwrap();
+        assert_eq!((text.len, text.bytes.len(), text.proven, text.failed), (100_000, 0, false, None));
+        assert!(text.freed && assembly.open.is_empty());
+        // One that could not be read has bytes, though they are none.
+        assert_eq!(assembly.take(&record(0, 100_000, b"", -14)), None);
+    }
+
+    #[test]
     fn what_could_not_be_read_says_so() {
         let text = Assembly::new(Way::FreeTime).take(&record(0, 3, b"xyz", -14)).unwrap();
         assert!(text.failed.unwrap().contains("14"));
@@ -224,39 +204,5 @@ mod tests {
             bad[at] ^= 0xff;
             Assembly::new(Way::FreeTime).take(&bad);
         }
-    }
-
-    #[test]
-    fn the_fill_is_cut_off() {
-        for (bytes, length) in [
-            (&b"\x55\xc3\0\0\0\0"[..], 2),
-            (b"\x55\xc3\xcc\xcc", 2),
-            (b"\x55\xc3\xcc\0\0", 2),
-            (b"\x55\xc3", 2),
-            (b"\0\0", 0),
-        ] {
-            assert_eq!(before_fill_at_end(bytes), length);
-            assert_eq!(before_fill(0x1000, bytes), length);
-        }
-    }
-
-    /// What stands behind the fill is another text's, which nobody may have told of.
-    #[test]
-    fn a_text_ends_at_the_fill_of_its_own_place() {
-        let text = |length: usize, fill: u8, room: usize| {
-            let mut bytes: Vec<u8> = (0..length).map(|n| n as u8 | 1).collect();
-            bytes.resize(length + room, fill);
-            bytes.extend_from_slice(b"\x55\x48\x89\xe5\xc3");
-            bytes.resize(1024, 0xcc);
-            bytes
-        };
-        for (length, fill, room) in [(100, 0xcc, 28), (188, 0xcc, 4), (100, 0xcc, 28 + 128), (100, 0, 28), (55, 0, 9)] {
-            assert_eq!(before_fill(0xffff_ffff_c000_0040, &text(length, fill, room)), length, "{length} {fill:#x}");
-        }
-        // Fill in the midst of a piece, and less than tells anything, may be its own.
-        let mut own = text(100, 0xcc, 28);
-        own[20..28].fill(0xcc);
-        own[56..64].fill(0);
-        assert_eq!(before_fill(0xffff_ffff_c000_0040, &own), 100);
     }
 }

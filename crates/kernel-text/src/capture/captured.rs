@@ -74,6 +74,12 @@ impl Pass {
         self.texts.is_empty() && self.programs.is_empty()
     }
 
+    /// Adds what came later.
+    pub(super) fn append(&mut self, later: &mut Pass) {
+        self.texts.append(&mut later.texts);
+        self.programs.append(&mut later.programs);
+    }
+
     /// Bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         let programs = self.programs.iter().map(|p| p.info.data.len() + p.types.as_ref().map_or(0, |t| t.data.len()));
@@ -88,7 +94,7 @@ pub struct Stats {
     pub freed: u64,
     /// Texts of these.
     pub freed_texts: u64,
-    /// Of these, lost because the ring was full.
+    /// Of these, lost because the ring was full: their copies, or where others copy the news of them.
     pub ring_full: u64,
     /// Of these, not readable.
     pub unreadable: u64,

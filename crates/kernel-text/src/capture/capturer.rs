@@ -1,29 +1,24 @@
-//! The capture of a recording: a thread that is woken as text comes, and the programs that copy it as it goes.
+//! The capture of a recording: the programs that copy text as it goes, a thread that is woken as text comes, and what is
+//! read in kernel memory.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-
-use super::captured::{Captured, Pass, Stats};
+use super::captured::{Pass, Stats};
 use super::error::{CaptureError, CaptureErrorKind, ReadError};
-use super::freed::Freed;
-use super::kcore::{Extent, Heard, Kcore};
+use super::freed::{Freed, MODULES};
+use super::kcore::{Copied, Extent, Heard, Kcore};
 use super::loads::Loads;
 use super::reader::Reader;
 use super::symbols::Symbols;
+use super::worker::{self, Asker, Worker};
 use crate::Way;
 
 /// How long a pass waits for the thread, which only moves records and makes copies.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long frees may go on after a grace period before they are left alone, and how long none has to come until there are
-/// none: the kernel's workers are no faster than the machine lets them.
-const SETTLE: Duration = Duration::from_millis(300);
-const QUIET: Duration = Duration::from_millis(20);
+/// What no record of the kernel tells of.
+const UNTOLD: &str = "classic filters and modules";
 
 /// What to capture, and within which bounds.
 #[derive(Clone, Debug)]
@@ -68,19 +63,20 @@ pub struct WayState {
 
 /// The running capture. It ends when it is dropped.
 pub struct Capturer {
-    requests: Sender<Request>,
-    bell: Arc<OwnedFd>,
+    asker: Asker,
     memory: Memory,
     /// Texts are copied through /proc/kcore at their end.
     at_end: bool,
     symbols: Option<Symbols>,
     ways: Vec<WayState>,
     stats: Stats,
-    /// Whether the thread answered the last pass.
+    /// Whether the thread answered the last pass, and if not, whether it will.
     answered: bool,
+    late: bool,
+    /// News of texts were lost since the last pass.
+    lost: bool,
     /// Whether texts tell as they are freed.
     announced: bool,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// What reads kernel memory here.
@@ -95,13 +91,6 @@ impl fmt::Debug for Capturer {
     }
 }
 
-enum Request {
-    Pass(Sender<(Pass, Stats)>),
-    /// Waits until what is being freed has been.
-    Settle,
-    Stop,
-}
-
 impl Capturer {
     /// Begins to capture. Whoever reads rings opens them only afterwards: freed text is held from here on.
     ///
@@ -110,15 +99,12 @@ impl Capturer {
     /// asked for works. Those that do not work beside others are told by [`Capturer::ways`].
     pub fn start(options: &Options) -> Result<Capturer, CaptureError> {
         let mut ways = Vec::new();
-        let (kcore, at_end) = open_kcore(options, &mut ways);
         let reader = Reader::load();
+        let (kcore, at_end) = open_kcore(options, reader.as_ref().ok(), &mut ways);
         let of_reader = || reader.as_ref().map_err(Clone::clone);
         let mut free = at_frees(options, of_reader(), &mut ways);
-        let only_tells = free.is_empty();
-        // Neither modules nor classic filters have records: of those it tells, whoever copies them.
-        if only_tells && at_end && !options.wants(Way::FreeTime) {
-            free.extend(of_reader().and_then(Freed::by_tracepoint));
-        }
+        let way = if kcore.as_ref().is_some_and(Kcore::holds) { Way::KcoreQc } else { Way::Kcore };
+        let only_tells = at_end && tellers(way, of_reader(), &mut free, &mut ways);
         let symbols = free.iter_mut().find_map(|free| free.symbols.take());
         let announced = !free.is_empty();
         let window = options.wants(Way::RcuWindow) && (options.ways.is_some() || free.is_empty());
@@ -142,25 +128,13 @@ impl Capturer {
             let none = || CaptureError::new(CaptureErrorKind::Unsupported, "capture of text", "no way was asked for");
             return Err(first.unwrap_or_else(none));
         }
-        let failed = |e: &dyn fmt::Display| CaptureError::new(CaptureErrorKind::System, "the capture's thread", e);
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).map_err(|e| failed(&e))?);
-        let (requests, receiver) = channel();
-        let worker = Worker {
-            free,
-            only_tells,
-            loads,
-            pending: Pass::default(),
-            bytes: 0,
-            limit: options.pending_bytes,
-            dropped: 0,
-            bell: Arc::clone(&bell),
-        };
-        let thread = thread::Builder::new().name("afterimage-text".to_owned()).spawn(move || worker.run(&receiver));
-        let thread = Some(thread.map_err(|e| failed(&e))?);
+        let failed = |e| CaptureError::new(CaptureErrorKind::System, "the capture's thread", e);
+        let (mut asker, line) = worker::line().map_err(failed)?;
+        asker.start(Worker::new(line, free, only_tells, loads, options.pending_bytes)).map_err(failed)?;
         let memory = Memory { reader, kcore: kcore.map(Mutex::new) };
         let stats = Stats::default();
-        Ok(Capturer { requests, bell, memory, at_end, symbols, ways, stats, answered: true, announced, thread })
+        let (answered, late, lost) = (true, false, false);
+        Ok(Capturer { asker, memory, at_end, symbols, ways, stats, answered, late, lost, announced })
     }
 
     /// What works here, and why the rest does not.
@@ -184,22 +158,34 @@ impl Capturer {
         self.at_end
     }
 
-    /// A pass over all rings begins; none of them has been looked at.
-    pub fn begin_pass(&mut self) {
+    /// A pass over all rings begins at this time, ns of CLOCK_MONOTONIC; none of them has been looked at.
+    pub fn begin_pass(&mut self, time: u64) {
         if let Some(kcore) = self.memory.kcore() {
-            kcore.begin_pass();
+            kcore.begin_pass(time);
         }
+    }
+
+    /// From when on the kernel has kept what was freed, until this pass ends: since the last complete pass before it began.
+    /// 0: since before anything was told of. What was freed earlier may have gone, and others be in its place.
+    pub fn held_since(&self) -> u64 {
+        self.memory.locked().map_or(0, |kcore| kcore.held_since())
+    }
+
+    /// Whether the answer to the last [`Capturer::pass`] is still to come: then that pass was not complete.
+    pub fn is_late(&self) -> bool {
+        self.late
     }
 
     /// Copies a text whose end a ring told of in this pass.
     ///
     /// # Errors
     /// When it is not there any more.
-    pub fn copy(&mut self, addr: u64, extent: Extent) -> Result<Vec<u8>, ReadError> {
+    pub fn copy(&mut self, addr: u64, extent: Extent) -> Result<Copied, ReadError> {
         self.memory.kcore().ok_or(ReadError::NotMapped(addr))?.copy(addr, extent)
     }
 
-    /// By which way [`Capturer::copy`] copies, and whether the copies of this pass, so many, are proven.
+    /// By which way [`Capturer::copy`] copies, and whether the copies since it was asked last, so many, are proven, as far
+    /// as that is for the kernel to keep: of texts that were freed after [`Capturer::held_since`].
     pub fn check(&mut self, copies: usize) -> (Way, bool) {
         match self.memory.kcore() {
             Some(kcore) if kcore.holds() => (Way::KcoreQc, kcore.check(copies)),
@@ -211,8 +197,9 @@ impl Capturer {
     /// answer is not complete, and proves nothing.
     pub fn end_pass(&mut self, heard: Heard) {
         let answered = self.answered;
+        let lost = std::mem::take(&mut self.lost) || heard.lost;
         if let Some(kcore) = self.memory.kcore() {
-            kcore.end_pass(answered, heard);
+            kcore.end_pass(answered, Heard { lost, ..heard });
         }
     }
 
@@ -226,27 +213,21 @@ impl Capturer {
         self.memory.locked().map_or(0, |kcore| kcore.waiting())
     }
 
-    /// Everything captured up to this call.
+    /// Everything captured up to this call. Where the thread does not answer in time, what it holds comes with the next pass.
     pub fn pass(&mut self) -> Pass {
-        let (answer, receiver) = channel();
-        self.ask(Request::Pass(answer));
-        match receiver.recv_timeout(ANSWER) {
-            Ok((pass, stats)) => {
-                (self.stats, self.answered) = (stats, true);
-                pass
-            }
-            // It is no more than late: what it holds comes with the next pass.
-            Err(_) => {
-                self.answered = false;
-                Pass::default()
-            }
+        let brought = self.asker.pass(ANSWER);
+        (self.answered, self.late) = (brought.all, brought.late);
+        if let Some(stats) = brought.stats {
+            self.lost |= news_lost(&self.stats, &stats);
+            self.stats = stats;
         }
+        brought.pass
     }
 
     /// Begins to wait for the frees that are under way: for one grace period, and as long as frees then follow each
     /// other. Returns at once; the next [`Capturer::pass`] comes after it.
     pub fn settle(&mut self) {
-        self.ask(Request::Settle);
+        self.asker.settle();
     }
 
     /// What was done up to the last pass.
@@ -272,22 +253,6 @@ impl Capturer {
     /// of 0 where that has them. `None` where only `/proc/kallsyms` tells of them.
     pub fn symbols(&self) -> Option<String> {
         self.symbols.as_ref()?.read().ok().filter(|text| !text.is_empty())
-    }
-
-    fn ask(&self, request: Request) {
-        // A thread that has ended answers nothing, which its caller sees.
-        let _ = self.requests.send(request);
-        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
-    }
-}
-
-impl Drop for Capturer {
-    fn drop(&mut self) {
-        self.ask(Request::Stop);
-        if let Some(thread) = self.thread.take() {
-            // It has told nothing that is still of use.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -316,12 +281,12 @@ impl Memory {
 }
 
 /// Opens /proc/kcore where it is wanted, and has freed text held; whether texts are copied through it at their end.
-fn open_kcore(options: &Options, ways: &mut Vec<WayState>) -> (Option<Kcore>, bool) {
+fn open_kcore(options: &Options, reader: Option<&Reader>, ways: &mut Vec<WayState>) -> (Option<Kcore>, bool) {
     let (plain, held) = (options.wants(Way::Kcore), options.wants(Way::KcoreQc));
     if !plain && !held {
         return (None, false);
     }
-    let mut kcore = Kcore::open();
+    let mut kcore = Kcore::open(reader);
     let mut say = |way, missing| ways.push(WayState { way, part: "", missing });
     if plain {
         say(Way::Kcore, kcore.as_ref().err().cloned());
@@ -352,7 +317,7 @@ fn kept<T>(way: Way, started: Result<T, CaptureError>, ways: &mut Vec<WayState>)
 fn at_frees(options: &Options, reader: Result<&Reader, CaptureError>, ways: &mut Vec<WayState>) -> Vec<Freed> {
     let mut started = Vec::new();
     if options.wants(Way::FreeTime) {
-        started.extend(kept(Way::FreeTime, reader.and_then(Freed::by_tracepoint), ways));
+        started.extend(kept(Way::FreeTime, reader.and_then(|reader| Freed::by_tracepoint(reader, false)), ways));
     }
     if options.wants(Way::Fentry) && (options.ways.is_some() || started.is_empty()) {
         started.extend(kept(Way::Fentry, Freed::by_entry(), ways));
@@ -364,131 +329,66 @@ fn at_frees(options: &Options, reader: Result<&Reader, CaptureError>, ways: &mut
     started
 }
 
-/// What the thread owns.
-struct Worker {
-    free: Vec<Freed>,
-    /// The copies at the free are not wanted, only the news of it.
-    only_tells: bool,
-    loads: Option<Loads>,
-    pending: Pass,
-    /// Bytes of what is pending.
-    bytes: usize,
-    limit: usize,
-    dropped: u64,
-    bell: Arc<OwnedFd>,
+/// Sees to it that somebody tells of what no record tells of, where texts are copied at their end by this way; whether the
+/// copies at the free are not wanted for it.
+fn tellers(way: Way, reader: Result<&Reader, CaptureError>, free: &mut Vec<Freed>, ways: &mut Vec<WayState>) -> bool {
+    // Whoever copies at the free tells, too.
+    let teller = free.is_empty().then(|| reader.and_then(|reader| Freed::by_tracepoint(reader, true)));
+    let only_tells = teller.is_some();
+    let refused = teller.as_ref().and_then(|teller| teller.as_ref().err().cloned());
+    free.extend(teller.and_then(Result::ok));
+    let missing: Vec<&[_]> = free.iter().map(|free| free.missing.as_slice()).collect();
+    ways.extend(untold(way, refused, &missing));
+    only_tells
 }
 
-impl Worker {
-    fn run(mut self, requests: &Receiver<Request>) {
-        loop {
-            self.work();
-            while let Ok(request) = requests.try_recv() {
-                match request {
-                    Request::Pass(answer) => {
-                        let pass = self.pass();
-                        // Who asked and does not listen any more has gone.
-                        let _ = answer.send(pass);
-                    }
-                    Request::Settle => self.settle(),
-                    Request::Stop => return,
-                }
-            }
-            self.wait();
-        }
+/// What goes without being told of where texts are copied at their end by this way: why nobody tells, where that was tried,
+/// and what is missing of each that does.
+fn untold(way: Way, refused: Option<CaptureError>, tellers: &[&[(&'static str, CaptureError)]]) -> Option<WayState> {
+    let state = |part, error| Some(WayState { way, part, missing: Some(error) });
+    if let Some(error) = refused {
+        return state(UNTOLD, error);
     }
-
-    /// Waits for the bell, a ring that has filled to a part, or a load.
-    fn wait(&self) {
-        let mut fds = vec![PollFd::new(&*self.bell, PollFlags::IN)];
-        fds.extend(self.free.iter().map(|free| PollFd::from_borrowed_fd(free.fd(), PollFlags::IN)));
-        let loads = self.loads.iter().flat_map(Loads::fds);
-        fds.extend(loads.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        if poll(&mut fds, None).is_ok() {
-            // It counts how often it was rung; that it was is enough.
-            let _ = rustix::io::read(self.bell.as_fd(), &mut [0; 8]);
-        } else {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Moves what there is.
-    fn work(&mut self) {
-        // A text is read as it comes before it is asked what has gone.
-        let mut news = Pass::default();
-        if let Some(loads) = &mut self.loads {
-            loads.drain(&mut news);
-        }
-        let from = news.texts.len();
-        for free in &self.free {
-            free.drain(&mut news.texts);
-        }
-        self.tell(&mut news.texts[from..]);
-        self.keep(news);
-    }
-
-    fn tell(&self, texts: &mut [Captured]) {
-        for text in texts.iter_mut().filter(|_| self.only_tells) {
-            (text.bytes, text.failed, text.proven) = (Vec::new(), None, false);
-        }
-    }
-
-    fn keep(&mut self, mut news: Pass) {
-        if news.is_empty() {
-            return;
-        }
-        if self.bytes > self.limit {
-            self.dropped += news.texts.iter().filter(|text| text.failed.is_none()).count() as u64;
-            news.texts.iter_mut().for_each(drop_bytes);
-            news.programs.clear();
-        }
-        self.bytes += news.bytes();
-        self.pending.texts.append(&mut news.texts);
-        self.pending.programs.append(&mut news.programs);
-    }
-
-    fn pass(&mut self) -> (Pass, Stats) {
-        self.work();
-        let mut rest = Pass::default();
-        for free in &self.free {
-            free.pass(&mut rest.texts);
-        }
-        self.tell(&mut rest.texts);
-        self.keep(rest);
-        self.bytes = 0;
-        let mut stats = Stats { dropped: self.dropped, ..Stats::default() };
-        for free in &self.free {
-            free.stats(&mut stats);
-        }
-        if let Some(loads) = &self.loads {
-            loads.stats(&mut stats);
-        }
-        (std::mem::take(&mut self.pending), stats)
-    }
-
-    /// After a grace period all that was let go before waits for no more than a worker of the kernel.
-    fn settle(&mut self) {
-        if self.free.is_empty() {
-            return;
-        }
-        // Where the kernel has no such call the waiting below has to do.
-        let _ = rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global);
-        let (start, mut last) = (Instant::now(), Instant::now());
-        while last.elapsed() < QUIET && start.elapsed() < SETTLE {
-            thread::sleep(Duration::from_millis(2));
-            let before = self.pending.texts.len();
-            self.work();
-            if self.pending.texts.len() != before {
-                last = Instant::now();
-            }
-        }
-    }
+    let modules =
+        |missing: &&[(&'static str, CaptureError)]| missing.iter().find(|(part, _)| *part == MODULES).cloned();
+    let mut without = tellers.iter().map(modules);
+    let first = without.next()??;
+    without.all(|missing| missing.is_some()).then(|| state(MODULES, first.1)).flatten()
 }
 
-/// Of a text that comes when too much waits already, only what it was is kept.
-fn drop_bytes(text: &mut Captured) {
-    if text.failed.is_none() {
-        text.failed = Some("more came than is kept between two passes".into());
-        text.bytes = Vec::new();
-        text.proven = false;
+/// Whether texts were freed or came meanwhile of which nothing is told.
+fn news_lost(before: &Stats, now: &Stats) -> bool {
+    now.ring_full > before.ring_full || now.skipped > before.skipped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_tells_of_is_said() {
+        let error = || CaptureError::new(CaptureErrorKind::NotPermitted, "a program", "refused");
+        let [whole, without] = [vec![], vec![("trampolines", error()), (MODULES, error())]];
+        let part = |refused, tellers: &[&[(&'static str, CaptureError)]]| {
+            let state = untold(Way::KcoreQc, refused, tellers)?;
+            assert_eq!((state.way, state.missing), (Way::KcoreQc, Some(error())));
+            Some(state.part)
+        };
+        assert_eq!(part(Some(error()), &[]), Some("classic filters and modules"));
+        assert_eq!(part(None, &[&without]), Some("modules"));
+        assert_eq!(part(None, &[&without, &without]), Some("modules"));
+        assert_eq!(part(None, &[&without, &whole]), None, "the other one tells");
+        assert_eq!(part(None, &[&whole]), None);
+        assert_eq!(part(None, &[]), None);
+    }
+
+    #[test]
+    fn a_full_ring_is_a_loss_like_that_of_records() {
+        let none = Stats::default();
+        assert!(!news_lost(&none, &Stats { freed: 7, unreadable: 1, dropped: 2, ..none }));
+        assert!(news_lost(&none, &Stats { ring_full: 1, ..none }));
+        assert!(news_lost(&none, &Stats { skipped: 1, ..none }));
+        let full = Stats { ring_full: 1, ..none };
+        assert!(!news_lost(&full, &full), "it was told already");
     }
 }

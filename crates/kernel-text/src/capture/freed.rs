@@ -59,8 +59,8 @@ impl fmt::Debug for Freed {
 }
 
 impl Freed {
-    /// Loads and attaches the programs of the tracepoint.
-    pub(super) fn by_tracepoint(reader: &Reader) -> Result<Freed, CaptureError> {
+    /// Loads and attaches the programs of the tracepoint; `only_tells`: for the news of what goes, without its bytes.
+    pub(super) fn by_tracepoint(reader: &Reader, only_tells: bool) -> Result<Freed, CaptureError> {
         const WHAT: &str = "loading the programs that copy text at its free";
         let mut missing = Vec::new();
         let program = reader.symbol(PROGRAM_WORKER)?;
@@ -68,8 +68,9 @@ impl Freed {
             missing.push((TRAMPOLINES, error));
             0
         });
-        let workers = [program.to_ne_bytes(), trampoline.to_ne_bytes()].concat();
-        let load = |with_symbols| load(WHAT, &workers, with_symbols);
+        // struct ai_options
+        let options = [program, trampoline, only_tells.into()].map(u64::to_ne_bytes).concat();
+        let load = |with_symbols| load(WHAT, &options, with_symbols);
         // Before Linux 6.0 the one program that the kernel knows nothing of fails them all.
         let object = load(true).or_else(|_| load(false))?;
         let programs = [("ai_work", ""), ("ai_module_load", MODULES), ("ai_module_free", MODULES)];
@@ -150,12 +151,12 @@ impl Freed {
     }
 }
 
-/// Loads the programs for workers at these two addresses.
-fn load(what: &'static str, workers: &[u8], with_symbols: bool) -> Result<Object, CaptureError> {
+/// Loads the programs with these constants.
+fn load(what: &'static str, options: &[u8], with_symbols: bool) -> Result<Object, CaptureError> {
     let mut open = object::open(what, include_bytes!(concat!(env!("OUT_DIR"), "/freed.bpf.o")))?;
     let constants = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
     let mut constants = constants.ok_or_else(|| CaptureError::new(CaptureErrorKind::System, what, "no constants"))?;
-    constants.set_initial_value(workers).map_err(|e| CaptureError::libbpf(what, &e))?;
+    constants.set_initial_value(options).map_err(|e| CaptureError::libbpf(what, &e))?;
     for mut program in open.progs_mut().filter(|program| program.name() == symbols::PROGRAM) {
         program.set_autoload(with_symbols);
     }
@@ -183,4 +184,51 @@ fn known(
         open.progs_mut().filter(|known| known.name() == program).for_each(|mut known| known.set_autoload(false));
     }
     Ok(programs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use afterimage_testkit::{Need, has};
+
+    use super::*;
+    use crate::TextKind;
+
+    /// Programs that are seen being freed, with `only_tells` or not: their lengths, and those of their copies.
+    fn seen(only_tells: bool) -> Vec<(u32, usize)> {
+        let reader = Reader::load().unwrap();
+        let freed = Freed::by_tracepoint(&reader, only_tells).unwrap();
+        (0..5).for_each(|_| drop(Reader::load().unwrap()));
+        let (mut seen, start) = (Vec::new(), Instant::now());
+        // Others may free programs, too.
+        while seen.len() < 5 && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(10));
+            let mut texts = Vec::new();
+            freed.drain(&mut texts);
+            let programs = texts.into_iter().filter(|text| text.name.ends_with(b"_ai_read_memory"));
+            seen.extend(programs.map(|text| {
+                assert!(text.freed && text.failed.is_none() && text.proven != only_tells, "{text:?}");
+                assert_eq!(text.kind, TextKind::Program);
+                (text.len, text.bytes.len())
+            }));
+        }
+        seen
+    }
+
+    #[test]
+    fn news_have_no_bytes_where_others_copy() {
+        if !has("news_have_no_bytes_where_others_copy", &[Need::Root, Need::Bpf]) {
+            return;
+        }
+        let (copied, told) = (seen(false), seen(true));
+        let lengths =
+            |seen: &[(u32, usize)]| seen.iter().map(|(len, _)| *len).collect::<std::collections::BTreeSet<_>>();
+        assert!(
+            copied.len() >= 5 && copied.iter().all(|(len, bytes)| *len > 0 && *len as usize == *bytes),
+            "{copied:?}"
+        );
+        assert!(told.len() >= 5 && told.iter().all(|(_, bytes)| *bytes == 0), "{told:?}");
+        assert_eq!(lengths(&copied), lengths(&told));
+    }
 }

@@ -215,7 +215,7 @@ fn functions(program: &CapturedProgram, event: &BpfEvent, into: &mut Vec<Capture
     }
 }
 
-fn empty() -> Captured {
+pub(super) fn empty() -> Captured {
     Captured {
         time: 0,
         addr: 0,

@@ -40,7 +40,7 @@ fn memory(reader: &Result<Reader, CaptureError>) -> Check {
 fn free_time(reader: &Result<Reader, CaptureError>) -> Vec<Check> {
     let with = "of BPF programs and classic filters a copy is made just before they go, however short they live";
     let without = "short-lived BPF programs are copied only if we come in time; classic filters are not";
-    let started = reader.as_ref().map_err(Clone::clone).and_then(Freed::by_tracepoint);
+    let started = reader.as_ref().map_err(Clone::clone).and_then(|reader| Freed::by_tracepoint(reader, false));
     let (trampolines, modules) = match &started {
         Ok(started) => {
             let of = |part: &str| {
@@ -72,7 +72,7 @@ fn free_time(reader: &Result<Reader, CaptureError>) -> Vec<Check> {
 
 /// Whether /proc/kcore shows text, and keeps what is freed. Both ask for CAP_SYS_RAWIO.
 fn kcore(reader: &Result<Reader, CaptureError>) -> [Check; 2] {
-    let opened = Kcore::open();
+    let opened = Kcore::open(reader.as_ref().ok());
     let shown = opened.and_then(|mut kcore| same_as_in_memory(&mut kcore, reader).map(|()| kcore));
     let error = shown.as_ref().err().cloned();
     // Held for an instant: it is let go of as soon as this returns.

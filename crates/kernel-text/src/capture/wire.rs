@@ -72,4 +72,9 @@ impl<'a> Piece<'a> {
             bytes: record.get(HEAD..)?.get(..length)?,
         })
     }
+
+    /// Whether no more is told than that the text goes or comes: of one that is copied the first piece has bytes.
+    pub(super) fn is_news(&self) -> bool {
+        self.bytes.is_empty() && self.offset == 0 && self.length > 0 && self.error == 0
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use afterimage_kernel_text::capture::{Capturer, before_fill};
+use afterimage_kernel_text::capture::{Capturer, end_of_text};
 use afterimage_kernel_text::{Text, TextId, TextKind, Timeline, Way};
 
 use super::monotonic;
@@ -23,28 +23,14 @@ pub(crate) struct Living {
     waiting: Vec<(TextId, Read)>,
 }
 
-/// Where texts begin that stand now: the reported page of a trampoline ends where the next one begins.
-struct Starts(Vec<u64>);
-
-impl Starts {
-    fn of(timeline: &Timeline, unused: bool) -> Starts {
-        let living = timeline.texts().filter(|(_, text)| !unused && text.gone.is_none());
-        let mut starts: Vec<u64> = living.map(|(_, text)| text.addr).collect();
-        starts.sort_unstable();
-        Starts(starts)
-    }
-
-    fn after(&self, addr: u64) -> Option<u64> {
-        self.0.get(self.0.partition_point(|start| *start <= addr)).copied()
-    }
-}
-
 /// One copy of a text that stood.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) time: u64,
     pub(crate) bytes: Vec<u8>,
     pub(crate) way: Way,
+    /// It is known to end where the text does.
+    whole: bool,
     pub(crate) proven: bool,
 }
 
@@ -69,7 +55,6 @@ impl Living {
     pub(crate) fn read(&mut self, timeline: &Timeline, capturer: &Capturer, news: bool) {
         let again = self.rewritten.iter().filter(|_| news);
         let next: BTreeSet<TextId> = self.unread.iter().chain(again).copied().take(AT_ONCE).collect();
-        let starts = Starts::of(timeline, next.is_empty());
         for id in next {
             self.unread.remove(&id);
             let Some(text) = timeline.text(id).filter(|text| text.gone.is_none()) else {
@@ -79,19 +64,21 @@ impl Living {
             if text.kind == TextKind::Dispatcher {
                 self.rewritten.insert(id);
             }
+            // The reported page of a trampoline ends where the next text begins.
+            let shown = text.length.is_none() && !text.kind.length_is_exact() && text.kind != TextKind::Dispatcher;
             let reported = u64::from(text.length.unwrap_or(text.len));
-            let room = starts.after(text.addr).unwrap_or(u64::MAX) - text.addr;
-            let len = if text.length.is_some() { reported } else { reported.min(room) };
+            let end = text.addr.saturating_add(reported);
+            let next = timeline.next_start(text.addr, end, text.born).filter(|_| shown);
+            let len = next.map_or(reported, |next| next - text.addr);
             if len > LONGEST {
                 continue;
             }
             let mut bytes = vec![0; len as usize];
             let time = monotonic();
             if let Ok(way) = capturer.read(text.addr, &mut bytes) {
-                if text.length.is_none() && text.kind != TextKind::Dispatcher {
-                    bytes.truncate(before_fill(text.addr, &bytes));
-                }
-                self.waiting.push((id, Read { time, bytes, way, proven: false }));
+                let (end, whole) = end_of_text(text.addr, &bytes, next.is_some());
+                bytes.truncate(if shown { end } else { bytes.len() });
+                self.waiting.push((id, Read { time, bytes, way, whole: whole || !shown, proven: false }));
             }
         }
     }
@@ -102,8 +89,13 @@ impl Living {
         for (id, read) in &mut confirmed {
             let there = |text: &Text<'_>| text.gone.is_none_or(|gone| gone > read.time);
             // Where records were lost, its end may have been told by one of them.
-            read.proven = timeline.text(*id).is_some_and(|text| there(&text) && !text.uncertain);
+            read.proven = read.whole && timeline.text(*id).is_some_and(|text| there(&text) && !text.uncertain);
         }
         confirmed
+    }
+
+    /// The copies that will not be confirmed any more.
+    pub(crate) fn unconfirmed(&mut self) -> Vec<(TextId, Read)> {
+        std::mem::take(&mut self.waiting)
     }
 }

@@ -7,6 +7,7 @@ mod ended;
 mod finish;
 mod kernel;
 mod living;
+mod lost;
 mod program_info;
 mod rescan;
 mod threads;
@@ -17,17 +18,17 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use afterimage_kernel_text::capture::by_id::Program;
-use afterimage_kernel_text::capture::{CaptureError, Captured, Capturer, Options, Stats};
+use afterimage_kernel_text::capture::{CaptureError, Captured, Capturer, Options, Stats, WayState};
 use afterimage_kernel_text::{BpfProgram, Image, KsymChange, Live, Seen, Text, TextId, TextKind, Way};
 use afterimage_perf_data::features::{BpfBtf, BpfProgInfo};
 use afterimage_perf_data::record::{BpfEvent, Ksymbol, RawRecord, decode, kind};
-use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc};
+use afterimage_perf_data::{Attr, Endian, ImageId, Layout, Record, TextDesc, WayDesc};
 
 pub(crate) use finish::{Finished, carried, fold};
 pub use watch::Watch;
 
 use ended::Ended;
-use living::Living;
+use living::{Living, Read};
 use rescan::Rescan;
 use threads::Threads;
 use twice::Twice;
@@ -62,6 +63,11 @@ pub(crate) struct Texts {
     early: Vec<Captured>,
     living: Living,
     ended: Ended,
+    /// Whether texts are copied at their end, and since when the kernel has kept what was freed.
+    copies_at_end: bool,
+    held_since: u64,
+    /// The capture has not answered the last pass yet, so that was no complete one.
+    late: bool,
     rescan: Rescan,
     /// Where two ways tell of each free.
     twice: Option<Twice>,
@@ -113,6 +119,7 @@ impl Texts {
             Some(Err(error)) => (None, Some(error.to_string())),
             None => (None, None),
         };
+        let copies_at_end = capturer.as_ref().is_some_and(Capturer::copies_at_end);
         let twice = capturer.as_ref().is_some_and(|capturer| capturer.ways_at_frees() > 1).then(Twice::default);
         Texts {
             capturer,
@@ -128,6 +135,9 @@ impl Texts {
             early: Vec::new(),
             living: Living::default(),
             ended: Ended::default(),
+            copies_at_end,
+            held_since: 0,
+            late: false,
             rescan: Rescan::default(),
             heard: false,
             written: HashSet::new(),
@@ -151,6 +161,17 @@ impl Texts {
     /// Why nothing is captured, where that was asked for.
     pub(crate) fn absent(&self) -> Option<&str> {
         self.absent.as_deref()
+    }
+
+    /// The ways of capture that were tried, for the recording.
+    pub(crate) fn ways(&self) -> Vec<WayDesc> {
+        let ways = self.capturer.iter().flat_map(|capturer| capturer.ways());
+        let desc = |state: &WayState| WayDesc {
+            way: state.way.key().to_owned(),
+            part: Some(state.part).filter(|part| !part.is_empty()).map(str::to_owned),
+            missing: state.missing.as_ref().map(ToString::to_string),
+        };
+        ways.map(desc).collect()
     }
 
     /// The ways of capture that do not work beside others, a line each.
@@ -233,12 +254,18 @@ impl Texts {
         let awaited = loader.is_none() && pid != 0 && !symbol.unregister();
         let change = KsymChange::of(symbol, loader);
         self.heard = true;
+        if symbol.unregister() {
+            // Whatever the timeline makes of it, something is freed.
+            self.ended.unregistered();
+        }
         let Some(text) = self.live.timeline.apply(time, &change) else { return };
         if awaited {
             self.threads.awaits(text, pid, tid);
         }
         let kind = TextKind::of(symbol.kind, symbol.name);
-        if symbol.unregister() && self.copies_at_end() {
+        // Its end may have been read first, from the ring of another CPU.
+        let gone = self.live.timeline.text(text).is_some_and(|text| text.gone.is_some());
+        if gone && self.copies_at_end {
             self.ended.went(text);
         }
         if kind == TextKind::Program {
@@ -256,10 +283,12 @@ impl Texts {
         // No later than this one began: the last one had ended before it.
         self.pass_began = std::mem::replace(&mut self.pass_ended, monotonic());
         let mut pass = capturer.pass();
+        (self.held_since, self.late) = (capturer.held_since(), capturer.is_late());
         self.threads.pass(&mut self.live.timeline);
-        self.living.confirm(&self.live.timeline).into_iter().for_each(|(text, read)| {
-            self.image(text, &read.bytes, read.time, read.way, read.proven);
-        });
+        if !self.late {
+            let confirmed = self.living.confirm(&self.live.timeline);
+            confirmed.into_iter().for_each(|(text, read)| self.read(text, &read));
+        }
         let early = std::mem::take(&mut self.early);
         for captured in early {
             self.captured(captured, true);
@@ -317,8 +346,8 @@ impl Texts {
             let text = hit.and_then(|hit| self.live.timeline.text(hit.text).map(|text| (hit.text, text)));
             text.filter(|(_, text)| is_of(&captured, text)).map(|(id, _)| id)
         };
-        if let Some(text) = text.filter(|_| (captured.freed || captured.came) && self.copies_at_end()) {
-            self.ended.told(text);
+        if let Some(text) = text.filter(|_| told && self.copies_at_end) {
+            self.ended.told(text, captured.time >= self.held_since);
         }
         if let (Some(text), Some(twice), true) = (text, &mut self.twice, told && other.is_none()) {
             twice.first(&captured, text);
@@ -339,6 +368,11 @@ impl Texts {
             (None, _) if !last_try && !captured.freed => self.early.push(captured),
             (None, _) => (),
         }
+    }
+
+    /// Keeps a copy of a text that stood.
+    fn read(&mut self, text: TextId, read: &Read) {
+        self.image(text, &read.bytes, read.time, read.way, read.proven);
     }
 
     /// Keeps an image. A copy that only may be right is, when it equals one that is.
@@ -365,7 +399,7 @@ impl Texts {
     /// to find them there: so its passes are no closer than [`KEEP`].
     pub(crate) fn news(&mut self) -> News {
         let mut news = std::mem::take(&mut self.news);
-        if self.last_pass.is_none_or(|last| last.elapsed() >= KEEP) {
+        if !self.late && self.last_pass.is_none_or(|last| last.elapsed() >= KEEP) {
             self.last_pass = Some(Instant::now());
             let passed = self.live.pass(self.pass_began);
             news.texts.extend(passed.changed);
@@ -376,6 +410,7 @@ impl Texts {
 
     /// What is left at the end.
     pub(crate) fn close(&mut self) -> News {
+        self.living.unconfirmed().into_iter().for_each(|(text, read)| self.read(text, &read));
         let mut news = std::mem::take(&mut self.news);
         let (passed, timeline) = std::mem::replace(&mut self.live, Live::new()).close();
         news.texts.extend(passed.changed);
@@ -388,13 +423,7 @@ impl Texts {
         let stats = self.stats();
         let without = texts.into_iter().filter(|t| t.gone_ns.is_some() && t.images.is_empty() && t.reason.is_none());
         let explained = without.map(|mut text| {
-            let reason = match &self.absent {
-                Some(absent) => format!("nothing is captured: {absent}"),
-                None if stats.ring_full > 0 => "the ring of the capture was full".to_owned(),
-                None if stats.dropped > 0 => "more came than is kept between two passes".to_owned(),
-                None => "no way of capture saw it".to_owned(),
-            };
-            text.reason = Some(reason);
+            text.reason = Some(lost::reason(&stats, self.copies_at_end, self.absent()));
             text
         });
         explained.collect()
@@ -420,7 +449,7 @@ impl Texts {
     /// A pass over all rings begins; none of them has been looked at.
     pub(crate) fn begin_pass(&mut self) {
         if let Some(capturer) = &mut self.capturer {
-            capturer.begin_pass();
+            capturer.begin_pass(monotonic());
         }
     }
 
@@ -432,10 +461,6 @@ impl Texts {
         }
     }
 
-    fn copies_at_end(&self) -> bool {
-        self.capturer.as_ref().is_some_and(Capturer::copies_at_end)
-    }
-
     /// Whether the kernel holds so much, or will, that the next pass must not be put off.
     pub(crate) fn is_pressing(&self) -> bool {
         self.ended.is_many() || self.capturer.as_ref().is_some_and(|capturer| capturer.held() >= MANY_HELD)
@@ -443,23 +468,7 @@ impl Texts {
 
     /// What was not kept, a line each.
     pub(crate) fn problems(&self, functions_left_out: usize) -> Vec<String> {
-        let stats = self.stats();
-        let lines = [
-            (stats.ring_full, "kernel texts went without a copy: the ring of the capture was full"),
-            (stats.dropped, "kernel texts went without a copy: more came than is kept between two passes"),
-            (stats.unreadable, "kernel texts could not be read as they went"),
-            (stats.kcore_unproven, "copies of kernel text are not proven: the kernel held less text than it promised"),
-            (
-                stats.skipped,
-                "times a program that copies what goes was skipped by the kernel, and what went then may have no copy",
-            ),
-            (stats.by_id_skipped, "programs have no source lines: more came than are read in a second"),
-            (
-                functions_left_out as u64,
-                "kernel functions that got samples are left out: they are too many or too long",
-            ),
-        ];
-        lines.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect()
+        lost::lines(&self.stats(), self.copies_at_end, self.ended.late(), functions_left_out)
     }
 
     /// What the captures did.

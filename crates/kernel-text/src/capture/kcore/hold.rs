@@ -27,36 +27,67 @@ pub(super) fn is_kept(from: &Query, to: &Query) -> bool {
     promised(from) && promised(to) && same
 }
 
+/// How things stood when a pass began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Begun {
+    /// ns of CLOCK_MONOTONIC.
+    time: u64,
+    query: Option<Query>,
+}
+
 /// How things stood at the questions that decide over the copies of a pass.
 ///
-/// A text whose end is read in pass *n* was freed after pass *n-1* had looked at the rings, so all that counts happened
-/// between the question at the beginning of pass *n-1* and the one after the copies of pass *n*.
+/// A record that pass *n* reads was made after the last complete pass before it had looked at its ring, and what it tells of
+/// goes later still. So all that counts for a text whose end a record tells happened between the question at the beginning
+/// of that complete pass and the one after the copies of pass *n*, and no call was made meanwhile but the one at the end of
+/// the complete pass, which lets nothing go that was freed after its beginning.
+///
+/// News of the capture can be older than that: where pieces of them were lost, they are given up passes later. They carry
+/// the time before which the text was not freed, and that has to be no earlier than that beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Questions {
-    /// At the beginning of the pass before, and of this one.
-    before: Option<Query>,
-    begun: Option<Query>,
+    /// At the beginning of the last complete pass before this one, and of this one.
+    complete: Begun,
+    begun: Begun,
 }
 
 impl Questions {
-    /// From now on there is a guarantee, or there is none.
+    /// From now on there is a guarantee, or there is none. Whatever is told of comes later.
     pub(super) fn joined(query: Option<Query>) -> Questions {
-        Questions { before: query, begun: query }
+        let joined = Begun { time: 0, query };
+        Questions { complete: joined, begun: joined }
     }
 
-    /// A pass begins.
-    pub(super) fn begin(&mut self, query: Option<Query>) {
-        self.before = std::mem::replace(&mut self.begun, query);
+    /// A pass begins at this time.
+    pub(super) fn begin(&mut self, time: u64, query: Option<Query>) {
+        self.begun = Begun { time, query };
+    }
+
+    /// There was no guarantee at the end of this pass; whoever calls begins a new one. What was freed until then may have gone.
+    pub(super) fn broken(&mut self) {
+        self.begun.query = None;
+    }
+
+    /// It has ended, as one in which every reader answered or not.
+    pub(super) fn end(&mut self, complete: bool) {
+        if complete {
+            self.complete = self.begun;
+        }
     }
 
     /// Texts that waited when the pass began.
     pub(super) fn waiting(&self) -> u64 {
-        self.begun.map_or(0, |query| query.waiting)
+        self.begun.query.map_or(0, |query| query.waiting)
     }
 
-    /// Whether what was copied in this pass cannot have been freed before.
+    /// From when on what was freed is held in this pass.
+    pub(super) fn since(&self) -> u64 {
+        self.complete.time
+    }
+
+    /// Whether nothing that was freed from then on has been let go.
     pub(super) fn all_kept(&self, now: Option<Query>) -> bool {
-        let all = [self.before, self.begun, now];
+        let all = [self.complete.query, self.begun.query, now];
         all.windows(2).all(|two| matches!(two, [Some(from), Some(to)] if is_kept(from, to)))
     }
 }
@@ -80,18 +111,57 @@ mod tests {
         assert!(!is_due(true, none, 0));
     }
 
+    /// The next pass, in which all answer.
+    fn next(questions: &mut Questions, time: u64, query: Query) {
+        questions.end(true);
+        questions.begin(time, Some(query));
+    }
+
     #[test]
     fn a_broken_guarantee_counts_from_the_beginning_of_the_pass_before() {
         let broken = Query { broken: 3, ..GOOD };
         let mut questions = Questions::joined(Some(GOOD));
-        questions.begin(Some(GOOD));
+        questions.begin(10, Some(GOOD));
         assert!(questions.all_kept(Some(GOOD)));
         assert!(!questions.all_kept(Some(broken)), "broken while the pass copied");
         // The text whose end the next pass reads may have been among those that this pass did not know of yet.
-        questions.begin(Some(broken));
+        next(&mut questions, 20, broken);
         assert!(!questions.all_kept(Some(broken)));
-        questions.begin(Some(broken));
+        next(&mut questions, 30, broken);
         assert!(questions.all_kept(Some(broken)), "two passes later nothing is in doubt any more");
+    }
+
+    /// What comes with the pass after one that was not answered may be as old as the one before that.
+    #[test]
+    fn a_pass_that_is_not_complete_proves_nothing_of_the_next() {
+        let broken = Query { broken: 3, ..GOOD };
+        let mut questions = Questions::joined(Some(GOOD));
+        questions.begin(10, Some(GOOD));
+        next(&mut questions, 20, GOOD);
+        assert_eq!(questions.since(), 10);
+        questions.end(false);
+        questions.begin(30, Some(broken));
+        assert_eq!(questions.since(), 10, "the one that began at 20 read not all rings");
+        questions.end(false);
+        questions.begin(40, Some(broken));
+        assert!(!questions.all_kept(Some(broken)), "the text may have been freed between 10 and 30");
+        next(&mut questions, 50, broken);
+        assert_eq!(questions.since(), 40);
+        assert!(questions.all_kept(Some(broken)));
+    }
+
+    /// A module that was taken away and came back counts anew, and a call makes it promise anew.
+    #[test]
+    fn a_promise_that_was_made_anew_is_none_for_what_was_freed_before() {
+        let fresh = Query { version: 1, guaranteed: 1, ..Query::default() };
+        let mut questions = Questions::joined(Some(fresh));
+        questions.begin(10, Some(fresh));
+        // The module goes and comes back, and has freed nothing yet.
+        questions.broken();
+        next(&mut questions, 20, fresh);
+        assert!(!questions.all_kept(Some(fresh)));
+        next(&mut questions, 30, fresh);
+        assert!(questions.all_kept(Some(fresh)));
     }
 
     #[test]
@@ -110,7 +180,7 @@ mod tests {
         assert!(is_kept(&GOOD, &Query { freed: 99, waiting: 0, items: 0, bytes: 0, ..GOOD }));
         let mut questions = Questions::joined(Some(GOOD));
         assert!(!questions.all_kept(None));
-        questions.begin(None);
+        questions.begin(10, None);
         assert!(!questions.all_kept(Some(GOOD)));
         assert_eq!((questions.waiting(), Questions::joined(Some(GOOD)).waiting()), (0, 3));
     }

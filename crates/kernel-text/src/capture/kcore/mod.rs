@@ -22,14 +22,12 @@ use afterimage_perf_event::sys::kcore::{self, Query};
 pub use hold::Heard;
 
 use super::captured::Stats;
+use super::end::{self, FILL};
 use super::error::{CaptureError, CaptureErrorKind, ReadError};
+use super::reader::Reader;
 use hold::{Questions, is_due};
 use read::{Memory, PAGE};
 
-/// BPF's text is handed out in pieces of so many bytes.
-const GRAIN: usize = 64;
-/// What fills a piece behind its text.
-const FILL: u8 = 0xcc;
 /// The longest text that is copied.
 const LONGEST: usize = 4 << 20;
 
@@ -38,8 +36,22 @@ const LONGEST: usize = 4 << 20;
 pub enum Extent {
     /// So many bytes.
     Exact(u32),
-    /// At most so many: the kernel reports a page, and the text ends where the fill of its piece begins.
-    AtMost(u32),
+    /// At most so many: the kernel reports a page, and the text ends where its bytes show it.
+    AtMost {
+        /// Bytes up to the end of that page, or to the next text.
+        len: u32,
+        /// Another text begins behind them.
+        next: bool,
+    },
+}
+
+/// A copy of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether they are known to end where the text does.
+    pub whole: bool,
 }
 
 /// The open file. What was held for it is let go when it is dropped.
@@ -63,13 +75,16 @@ struct KcoreStats {
 }
 
 impl Kcore {
-    /// Opens the file.
+    /// Opens the file. Where the kernel's own text is, a reader is asked, if there is one.
     ///
     /// # Errors
     /// Where there is none, without CAP_SYS_RAWIO and under lockdown for confidentiality.
-    pub(super) fn open() -> Result<Kcore, CaptureError> {
-        let (memory, questions) = (Memory::open()?, Questions::default());
-        Ok(Kcore { memory, questions, held: false, stats: KcoreStats::default() })
+    pub(super) fn open(reader: Option<&Reader>) -> Result<Kcore, CaptureError> {
+        Memory::open(reader).map(Kcore::of)
+    }
+
+    fn of(memory: Memory) -> Kcore {
+        Kcore { memory, questions: Questions::default(), held: false, stats: KcoreStats::default() }
     }
 
     /// Asks the kernel to hold freed text from now on.
@@ -105,14 +120,14 @@ impl Kcore {
         kcore::query(self.memory.file.as_fd()).ok()
     }
 
-    /// A pass begins: no ring has been looked at yet.
-    pub(super) fn begin_pass(&mut self) {
-        self.memory.refresh();
+    /// A pass begins at this time: no ring has been looked at yet.
+    pub(super) fn begin_pass(&mut self, time: u64) {
+        self.memory.begin();
         if !self.held {
             return;
         }
         let query = self.query();
-        self.questions.begin(query);
+        self.questions.begin(time, query);
         let query = query.unwrap_or_default();
         self.stats.held_items = self.stats.held_items.max(query.items);
         self.stats.held_bytes = self.stats.held_bytes.max(query.bytes);
@@ -121,6 +136,11 @@ impl Kcore {
     /// Texts that waited for us when the pass began.
     pub(super) fn waiting(&self) -> u64 {
         self.questions.waiting()
+    }
+
+    /// From when on what was freed is held in this pass; 0 where nothing is.
+    pub(super) fn held_since(&self) -> u64 {
+        self.questions.since()
     }
 
     /// Reads what stands, anew where memory was added or removed meanwhile.
@@ -147,16 +167,16 @@ impl Kcore {
     ///
     /// # Errors
     /// When it is not mapped any more, or its place holds nothing but fill.
-    pub(super) fn copy(&mut self, addr: u64, extent: Extent) -> Result<Vec<u8>, ReadError> {
+    pub(super) fn copy(&mut self, addr: u64, extent: Extent) -> Result<Copied, ReadError> {
         let copied = match extent {
-            Extent::Exact(len) => self.exactly(addr, len as usize),
-            Extent::AtMost(len) => self.up_to_fill(addr, len as usize),
+            Extent::Exact(len) => self.exactly(addr, len as usize).map(|bytes| Copied { bytes, whole: true }),
+            Extent::AtMost { len, next } => self.up_to_its_end(addr, len as usize, next),
         };
         // What fills the place of a text that is gone can only tell that it is.
         let fill = |bytes: &[u8], fill: u8| bytes.iter().all(|byte| *byte == fill);
-        let copied = copied.and_then(|bytes| match fill(&bytes, FILL) || fill(&bytes, 0) {
+        let copied = copied.and_then(|copied| match fill(&copied.bytes, FILL) || fill(&copied.bytes, 0) {
             true => Err(ReadError::NotMapped(addr)),
-            false => Ok(bytes),
+            false => Ok(copied),
         });
         match &copied {
             Ok(_) => self.stats.copied += 1,
@@ -174,24 +194,30 @@ impl Kcore {
         Ok(bytes)
     }
 
-    /// Page by page: the next one is known to be mapped when the text did not end on this one.
-    fn up_to_fill(&mut self, addr: u64, most: usize) -> Result<Vec<u8>, ReadError> {
+    /// Page by page: the next one need not be there, where the text ended on this one.
+    fn up_to_its_end(&mut self, addr: u64, most: usize, mut next: bool) -> Result<Copied, ReadError> {
         let mut bytes = Vec::new();
-        while bytes.len() < most {
+        while bytes.len() < most && end::known_end(addr, &bytes, false).is_none() {
             let from = addr + bytes.len() as u64;
             let room = PAGE - (from % PAGE as u64) as usize;
-            bytes.append(&mut self.exactly(from, room.min(most - bytes.len()))?);
-            if let Some(end) = end_of_text(&bytes, addr) {
-                bytes.truncate(end);
-                break;
+            match self.exactly(from, room.min(most - bytes.len())) {
+                Ok(mut page) => bytes.append(&mut page),
+                Err(error) if bytes.is_empty() => return Err(error),
+                Err(error) => {
+                    next = matches!(error, ReadError::NotMapped(_));
+                    break;
+                }
             }
         }
-        Ok(bytes)
+        let (end, whole) = end::end_of_text(addr, &bytes, next);
+        bytes.truncate(end);
+        Ok(Copied { bytes, whole })
     }
 
-    /// The copies of a pass have been made: whether they are proven. `copies` is how many there are.
+    /// The copies of a pass have been made: whether they are proven, as far as that is for the kernel to keep. `copies` is
+    /// how many there are.
     pub(super) fn check(&mut self, copies: usize) -> bool {
-        let kept = self.held && self.memory.refresh() && self.questions.all_kept(self.query());
+        let kept = self.held && self.memory.stands() && self.questions.all_kept(self.query());
         if self.held && !kept {
             self.stats.unproven += copies as u64;
         }
@@ -201,10 +227,14 @@ impl Kcore {
     /// The pass has ended, and everything in it is written; `complete` when every reader answered.
     pub(super) fn end_pass(&mut self, complete: bool, heard: Heard) {
         if self.held && is_due(complete, heard, self.questions.waiting()) {
+            if self.query().is_none_or(|query| query.guaranteed == 0) {
+                self.questions.broken();
+            }
             // If there is no such call any more, the next question will tell.
             let called = kcore::qc(self.memory.file.as_fd());
             self.stats.calls += u64::from(called.is_ok());
         }
+        self.questions.end(complete);
     }
 
     /// Adds what was done.
@@ -219,53 +249,54 @@ impl Kcore {
     }
 }
 
-/// Where a text ends in bytes that begin with it: behind an instruction that leaves it, where nothing but fill is left of a
-/// piece, or zeros of a page.
-fn end_of_text(bytes: &[u8], addr: u64) -> Option<usize> {
-    let first = GRAIN - (addr % GRAIN as u64) as usize;
-    // A return, or a jump to one with its distance behind.
-    let leaves = |end: usize| {
-        let at = |back: usize| end.checked_sub(back).and_then(|at| bytes.get(at)).copied();
-        end > 0 && (at(1) == Some(0xc3) || at(5) == Some(0xe9))
-    };
-    let ends = (first..=bytes.len()).step_by(GRAIN);
-    let filled = ends.filter_map(|end| {
-        let piece = bytes.get(..end)?;
-        let text = piece.iter().rposition(|byte| *byte != FILL).map_or(0, |last| last + 1);
-        (text < end && leaves(text)).then_some(text)
-    });
-    filled.min().or_else(|| {
-        let text = super::assemble::before_fill_at_end(bytes);
-        (text < bytes.len() && leaves(text)).then_some(text)
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::read::tests::{BEHIND, made_up};
     use super::*;
 
+    /// A text that leaves some bytes of its pieces to fill.
+    fn text(len: usize, byte: u8) -> Vec<u8> {
+        let mut text = vec![byte; len];
+        text[len - 1] = 0xc3;
+        text.resize(len.next_multiple_of(64), FILL);
+        text
+    }
+
     #[test]
-    fn a_text_ends_where_its_piece_is_filled() {
-        let page = |text: &[u8], fill: u8| {
-            let mut page = vec![fill; 256];
-            page[..text.len()].copy_from_slice(text);
-            page
-        };
-        let long = [&[0x90; 70][..], &[0xe8, 0xcc, 0xcc, 0xcc, 0xcc, 0xc3]].concat();
-        assert_eq!(end_of_text(&page(&long, FILL), 0x1000), Some(76));
-        assert_eq!(end_of_text(&page(&long, 0), 0x1000), Some(76), "a page of its own, with zeros behind");
-        let jumps = [&[0x55; 20][..], &[0xe9, 1, 2, 0xcc, 4]].concat();
-        assert_eq!(end_of_text(&page(&jumps, FILL), 0x1000), Some(25));
-        // The next text begins behind the fill of this one.
-        let mut two = page(&jumps, FILL);
-        two[64..128].fill(0x90);
-        assert_eq!(end_of_text(&two, 0x1000), Some(25));
-        // Its number ends a piece in the middle of the text.
-        let mut number = page(&long, FILL);
-        number[..64].copy_from_slice(&[&[0x90; 59][..], &[0xb8, 1, 2, 3, 0xcc]].concat());
-        assert_eq!(end_of_text(&number, 0x1000), Some(76));
-        assert_eq!(end_of_text(&[0x90; 200], 0x1000), None);
-        assert_eq!(end_of_text(&[], 0x1000), None);
-        assert_eq!(end_of_text(&[0xcc; 4], 0x103c), None);
+    fn a_copy_ends_where_its_text_does_not_where_its_page_does() {
+        let (_file, memory) = made_up(&[text(100, 0x90), text(70, 0x55), vec![FILL; PAGE]].concat());
+        let mut kcore = Kcore::of(memory);
+        let reported = Extent::AtMost { len: PAGE as u32, next: false };
+        let copied = kcore.copy(BEHIND, reported).unwrap();
+        assert_eq!((copied.bytes, copied.whole), (text(100, 0x90)[..100].to_vec(), true));
+        let copied = kcore.copy(BEHIND, Extent::Exact(60)).unwrap();
+        assert_eq!((copied.bytes, copied.whole), (vec![0x90; 60], true));
+        assert_eq!((kcore.stats.copied, kcore.stats.gone), (2, 0));
+    }
+
+    #[test]
+    fn where_the_next_text_begins_this_one_has_ended() {
+        // It leaves nothing to fill.
+        let (_file, memory) = made_up(&[text(128, 0x90), text(70, 0x55), vec![FILL; PAGE]].concat());
+        let mut kcore = Kcore::of(memory);
+        let copied = kcore.copy(BEHIND, Extent::AtMost { len: 128, next: true }).unwrap();
+        assert_eq!((copied.bytes, copied.whole), (text(128, 0x90), true));
+        let copied = kcore.copy(BEHIND, Extent::AtMost { len: 4096, next: false }).unwrap();
+        assert_eq!((copied.bytes.len(), copied.whole), (128 + 70, false), "nobody told of the next one");
+        let copied = kcore.copy(BEHIND, Extent::AtMost { len: 100, next: true }).unwrap();
+        assert_eq!((copied.bytes.len(), copied.whole), (100, false), "it does not end there");
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_ends_the_copy_and_not_the_attempt() {
+        let (_file, memory) = made_up(&[vec![0x90; PAGE - 64], text(64, 0x90)].concat());
+        let mut kcore = Kcore::of(memory);
+        let half = PAGE as u64 / 2;
+        let copied = kcore.copy(BEHIND + half, Extent::AtMost { len: PAGE as u32, next: false }).unwrap();
+        assert_eq!((copied.bytes.len(), copied.whole), (PAGE / 2, true));
+        let gone = kcore.copy(BEHIND + PAGE as u64, Extent::AtMost { len: PAGE as u32, next: false });
+        assert_eq!(gone, Err(ReadError::NotMapped(BEHIND + PAGE as u64)));
+        assert!(kcore.copy(BEHIND, Extent::Exact(2 * PAGE as u32)).is_err(), "it has to be there as a whole");
+        assert_eq!((kcore.stats.copied, kcore.stats.gone), (1, 2));
     }
 }

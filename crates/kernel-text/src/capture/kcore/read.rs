@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use super::layout::{HEADER, Segments, headers_len};
 use crate::capture::error::{CaptureError, CaptureErrorKind, ReadError};
+use crate::capture::reader::Reader;
 
 const PATH: &str = "/proc/kcore";
 /// The file is read at most a page at a time where holes may be.
@@ -19,15 +20,20 @@ pub(super) struct Memory {
     segments: Segments,
     /// The kernel's own text, `[_stext, _etext)`, which is always there.
     text: Range<u64>,
+    /// The headers were others, or none, at a look since the pass began.
+    moved: bool,
 }
 
 impl Memory {
-    /// Opens it. The descriptor is closed on exec.
-    pub(super) fn open() -> Result<Memory, CaptureError> {
-        let file = File::open(PATH).map_err(refused)?;
-        let text = own_text(&File::open("/proc/kallsyms").map_err(refused)?)?;
+    /// Opens it. The descriptor is closed on exec. The kernel's symbols are asked for by the reader, where there is one.
+    pub(super) fn open(reader: Option<&Reader>) -> Result<Memory, CaptureError> {
+        Memory::of(File::open(PATH).map_err(refused)?, own_text(reader)?)
+    }
+
+    /// Of an open file with the kernel's own text in it.
+    pub(super) fn of(file: File, text: Range<u64>) -> Result<Memory, CaptureError> {
         let segments = segments(&file).map_err(refused)?;
-        let memory = Memory { file, segments, text };
+        let memory = Memory { file, segments, text, moved: false };
         if memory.segments.find(memory.text.start, 2 * PAGE).is_none() {
             return Err(CaptureError::new(CaptureErrorKind::Unsupported, PATH, "the kernel's text is not in it"));
         }
@@ -42,14 +48,25 @@ impl Memory {
     /// Reads the headers anew; whether they are what they were. While memory is added or removed, what was read by the old
     /// ones may be from somewhere else.
     pub(super) fn refresh(&mut self) -> bool {
-        match segments(&self.file) {
-            Ok(segments) if segments == self.segments => true,
-            Ok(segments) => {
-                self.segments = segments;
-                false
-            }
-            Err(_) => false,
+        let now = segments(&self.file);
+        let same = now.as_ref().is_ok_and(|now| *now == self.segments);
+        if let Ok(now) = now {
+            self.segments = now;
         }
+        self.moved |= !same;
+        same
+    }
+
+    /// A pass begins: what was read before it is not its own.
+    pub(super) fn begin(&mut self) {
+        self.refresh();
+        self.moved = false;
+    }
+
+    /// Whether memory stood in the same places since the pass began.
+    pub(super) fn stands(&mut self) -> bool {
+        self.refresh();
+        !self.moved
     }
 
     /// Fills `into` with what stands at `addr`.
@@ -58,7 +75,7 @@ impl Memory {
             self.refresh();
         }
         if self.is_own_text(addr, into.len()) {
-            return self.at(addr, into).map_err(|e| failed(&e));
+            return self.at(addr, into).map_err(|e| failed(addr, &e));
         }
         let known = [
             self.text.start.next_multiple_of(PAGE as u64),
@@ -70,8 +87,8 @@ impl Memory {
             // What is asked for at once lies in one page.
             let room = PAGE - (from % PAGE as u64) as usize;
             let (piece, next) = rest.split_at_mut(room.min(rest.len()));
-            let there = is_there(&mut |addr, into| self.at(addr, into), known, from, piece).map_err(|e| failed(&e))?;
-            if !there {
+            let there = is_there(&mut |addr, into| self.at(addr, into), known, from, piece);
+            if !there.map_err(|e| failed(from, &e))? {
                 return Err(ReadError::NotMapped(from));
             }
             from = from.wrapping_add(piece.len() as u64);
@@ -120,8 +137,17 @@ fn segments(file: &File) -> io::Result<Segments> {
     Segments::parse(&head).ok_or_else(no_elf)
 }
 
-/// `_stext` and `_etext` in the kernel's symbols.
-fn own_text(symbols: &File) -> Result<Range<u64>, CaptureError> {
+/// From `_stext` to `_etext`. A program looks two symbols up; without one the kernel writes a hundred thousand lines for them.
+fn own_text(reader: Option<&Reader>) -> Result<Range<u64>, CaptureError> {
+    let symbol = |name| reader.and_then(|reader| reader.symbol(name).ok());
+    match symbol("_stext").zip(symbol("_etext")) {
+        Some((start, end)) => Ok(start..end),
+        None => in_kallsyms(&File::open("/proc/kallsyms").map_err(refused)?),
+    }
+}
+
+/// The same in the text of the kernel's symbols.
+fn in_kallsyms(symbols: &File) -> Result<Range<u64>, CaptureError> {
     let (mut start, mut end) = (None, None);
     for line in BufReader::new(symbols).lines() {
         let line = line.map_err(refused)?;
@@ -153,13 +179,80 @@ fn refused(error: io::Error) -> CaptureError {
     }
 }
 
-fn failed(error: &io::Error) -> ReadError {
-    ReadError::Failed(error.raw_os_error().unwrap_or(libc::EIO))
+fn failed(addr: u64, error: &io::Error) -> ReadError {
+    match error.raw_os_error() {
+        Some(libc::EFAULT) => ReadError::NotMapped(addr),
+        error => ReadError::Failed(error.unwrap_or(libc::EIO)),
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::fs;
+
+    use afterimage_testkit::{Need, has};
+
+    use super::super::layout::tests::headers;
     use super::*;
+
+    /// The kernel's own text in made-up files, two pages that differ, and what stands behind it.
+    pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;
+    pub(crate) const BEHIND: u64 = 0xffff_ffff_c000_0000;
+
+    /// A file like /proc/kcore with its own text and these bytes at [`BEHIND`], and its memory.
+    pub(crate) fn made_up(bytes: &[u8]) -> (tempfile::NamedTempFile, Memory) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), contents(bytes, 0)).unwrap();
+        let memory = Memory::of(File::open(file.path()).unwrap(), TEXT..TEXT + 2 * PAGE as u64).unwrap();
+        (file, memory)
+    }
+
+    /// Its contents, with everything moved by some bytes.
+    fn contents(bytes: &[u8], moved: usize) -> Vec<u8> {
+        let at = (PAGE + moved) as u64;
+        let segments = [(1, TEXT, 2 * PAGE as u64, at), (1, BEHIND, bytes.len() as u64, at + 2 * PAGE as u64)];
+        let mut file = headers(&segments);
+        file.resize(PAGE + moved, 0);
+        file.extend([0x11; PAGE]);
+        file.extend([0x22; PAGE]);
+        file.extend_from_slice(bytes);
+        file
+    }
+
+    #[test]
+    fn headers_that_change_within_a_pass_are_noticed_whoever_looks() {
+        let text = [0x33; 100];
+        let (file, mut memory) = made_up(&text);
+        let mut into = [0; 100];
+        memory.begin();
+        memory.read(BEHIND, &mut into).unwrap();
+        assert_eq!(into, text);
+        assert!(memory.stands());
+        // Memory was added; who looks for an address reads the headers anew, and then all seems to be as it is.
+        let more = [&text[..], &[0x44; 60]].concat();
+        fs::write(file.path(), contents(&more, 64)).unwrap();
+        memory.read(BEHIND + 100, &mut into[..60]).unwrap();
+        assert_eq!(into[..60], [0x44; 60]);
+        assert!(!memory.stands(), "what was read before may have been from somewhere else");
+        memory.begin();
+        memory.read(BEHIND, &mut into).unwrap();
+        assert!(memory.stands() && into == text);
+        // No headers are no answer.
+        fs::write(file.path(), b"").unwrap();
+        assert!(!memory.stands());
+    }
+
+    #[test]
+    fn both_ways_to_the_symbols_find_the_same_text() {
+        if !has("both_ways_to_the_symbols_find_the_same_text", &[Need::Root, Need::Bpf]) {
+            return;
+        }
+        let reader = Reader::load().unwrap();
+        let by_program = reader.symbol("_stext").unwrap()..reader.symbol("_etext").unwrap();
+        assert_eq!(own_text(Some(&reader)).unwrap(), by_program);
+        assert_eq!(own_text(None).unwrap(), by_program);
+        assert!(by_program.end - by_program.start > 1 << 20);
+    }
 
     /// The rule of Linux 6.1: one buffer, which a read of a hole leaves as it is.
     struct Buffer {
