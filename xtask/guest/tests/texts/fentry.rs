@@ -1,8 +1,7 @@
 //! Copies at the entries of the functions that free text, where the kernel lets programs be attached there.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use afterimage_kernel_text::Way;
@@ -13,7 +12,7 @@ use afterimage_recorder::record;
 use afterimage_testkit::{Need, guest, has};
 use serde_json::Value;
 
-use crate::support::{Said, Texts, load, plan, share, turn};
+use crate::support::{Holding, Said, Texts, load, module, plan, share, turn};
 
 const PROGRAMS: u32 = 100;
 const FILTERS: u32 = 50;
@@ -23,10 +22,6 @@ const MODULES: usize = 2;
 
 fn can(test: &str) -> bool {
     has(test, &[Need::Root, Need::Bpf, Need::Modules, Need::Guest])
-}
-
-fn module(name: &str) -> PathBuf {
-    PathBuf::from(std::env::var_os("AFTERIMAGE_MODULES").unwrap()).join(format!("{name}.ko"))
 }
 
 /// What was recorded by some ways while text of every kind came and went, and what the loads say of it.
@@ -176,15 +171,13 @@ fn entries_beside_kcore_qc() {
         return;
     }
     let _turn = turn();
-    let insmod = Command::new("insmod").arg(module("kcore_qc")).status().unwrap();
-    assert!(insmod.success(), "{insmod}");
+    let holding = Holding::load(&[]);
     let kcore = File::open("/proc/kcore").unwrap();
     // SAFETY: KCORE_QC, `_IO('K', 0x51)`, has no argument; the file is open through the call.
     unsafe { rustix::ioctl::ioctl(&kcore, rustix::ioctl::NoArg::<0x4b51>::new()) }.unwrap();
     let all = Everything::recorded(&[Way::Fentry]);
     drop(kcore);
-    let rmmod = Command::new("rmmod").arg("kcore_qc").status().unwrap();
-    assert!(rmmod.success(), "{rmmod}");
+    drop(holding);
     all.check();
     all.check_ways(&["fentry"]);
 }

@@ -1,6 +1,8 @@
 //! Recordings of loads, and what they kept.
 
-use std::path::Path;
+use std::ffi::CString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +13,9 @@ use afterimage_perf_data::{FileReader, ImageId, Record, TextDesc};
 use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::spec;
-use afterimage_recorder::{Destination, Observer, Plan, Progress, Subject, TextOptions, record};
+use afterimage_recorder::{Destination, Observer, Plan, Progress, Subject, TextOptions, TextStats, record};
 use afterimage_testkit::guest_out;
+use rustix::system::{delete_module, finit_module};
 use serde_json::Value;
 
 /// One recording at a time: each of them sees the loads of all.
@@ -70,6 +73,8 @@ pub(crate) struct Kept {
     pub(crate) bytes: Vec<u8>,
     /// What the load printed, one object a line.
     pub(crate) objects: Vec<Value>,
+    /// What the captures did.
+    pub(crate) stats: TextStats,
 }
 
 /// Records a load by these ways. The load's lines go to a file.
@@ -84,7 +89,55 @@ pub(crate) fn recorded(arguments: &str, ways: Option<Vec<Way>>) -> Kept {
     let objects = lines.lines().map(|line| serde_json::from_str(line).unwrap());
     let objects = objects.filter(|object: &Value| object["kind"] != "summary").collect();
     assert!(!path.with_extension("data.journal").exists());
-    Kept { bytes: std::fs::read(&path).unwrap(), objects }
+    Kept { bytes: std::fs::read(&path).unwrap(), objects, stats: outcome.text.unwrap() }
+}
+
+/// The bounds of a kernel that holds freed text itself (kernel/patch).
+const BOUNDS: &str = "/sys/module/text_hold/parameters";
+
+pub(crate) fn kernel_has_the_calls() -> bool {
+    Path::new(BOUNDS).is_dir()
+}
+
+/// The file of a module.
+pub(crate) fn module(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var_os("AFTERIMAGE_MODULES").unwrap()).join(format!("{name}.ko"))
+}
+
+/// The module that holds freed text, while it is loaded; where the kernel does that itself, other bounds of it.
+pub(crate) struct Holding {
+    loaded: bool,
+    /// Bounds that were changed, and what they were.
+    before: Vec<(PathBuf, String)>,
+}
+
+impl Holding {
+    /// With these of its parameters, `name=value`.
+    pub(crate) fn load(parameters: &[&str]) -> Holding {
+        let mut holding = Holding { loaded: !kernel_has_the_calls(), before: Vec::new() };
+        if holding.loaded {
+            let words = CString::new(parameters.join(" ")).unwrap();
+            finit_module(File::open(module("kcore_qc")).unwrap(), &words, 0).unwrap();
+            return holding;
+        }
+        for (name, value) in parameters.iter().map(|parameter| parameter.split_once('=').unwrap()) {
+            let path = Path::new(BOUNDS).join(name);
+            holding.before.push((path.clone(), std::fs::read_to_string(&path).unwrap()));
+            std::fs::write(path, value).unwrap();
+        }
+        holding
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if self.loaded {
+            delete_module(c"kcore_qc", 0).unwrap();
+        }
+        for (path, value) in &self.before {
+            std::fs::write(path, value).unwrap();
+        }
+    }
 }
 
 /// Leaves a recording of a guest for the machine that runs it: `tests/from_guests.rs` annotates what is in it.
