@@ -565,3 +565,27 @@ fn our_recordings_keep_what_came_and_went() {
     let code = run(&["text", "diff", "-i", word(&path), &a, &b]).status.code();
     assert!(matches!(code, Some(0 | 1)), "{code:?}");
 }
+
+/// Whoever reads the report learns by which ways the code was kept, and what was refused where it was recorded.
+#[test]
+fn a_report_tells_which_ways_kept_code_and_which_were_refused() {
+    if !has("a_report_tells_which_ways_kept_code_and_which_were_refused", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let folder = folder();
+    let path = file(&folder, "data");
+    // The hold is there only where a module or a kernel of ours is.
+    let words = ["-q", "--text-ways", "free-time,kcore-qc", "-o", word(&path), "--", "true"];
+    run(&[&["record"], &words[..]].concat());
+    let said: Value = serde_json::from_slice(&run(&["report", "--json", "-i", word(&path)]).stdout).unwrap();
+    let ways = said["text_ways"].as_array().unwrap();
+    let of = |name: &str| ways.iter().find(|way| way["way"] == name && way["part"].is_null()).unwrap();
+    assert!(of("free-time")["missing"].is_null(), "{ways:?}");
+    let header = stdout(&run(&["report", "--header", "-i", word(&path)]));
+    let line = |begin: &str| header.lines().find_map(|line| line.strip_prefix(begin)).unwrap_or_default().to_owned();
+    assert!(line("# kernel text : ").split(", ").any(|way| way == "free-time"), "{header}");
+    match of("kcore-qc")["missing"].as_str() {
+        Some(why) => assert_eq!(line("# kernel text not by kcore-qc : "), why),
+        None => assert!(line("# kernel text : ").contains("kcore-qc"), "{header}"),
+    }
+}

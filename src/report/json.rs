@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use afterimage_perf_data::GateDesc;
+use afterimage_perf_data::Private;
 use afterimage_profile::{Key, Profile, Row, SaidSum, TallySource};
 use serde_json::{Map, Value, json};
 
@@ -15,14 +15,15 @@ use crate::texts::identity;
 pub(super) fn write(
     out: &mut dyn Write,
     profile: &Profile,
-    gates: &[GateDesc],
+    private: &Private,
     plan: &Plan,
     chosen: &[usize],
 ) -> io::Result<()> {
     let mut object = Map::new();
     object.insert("schema".into(), "afterimage/report/1".into());
     object.insert("tally".into(), json!(profile.tally.total()));
-    object.insert("gates".into(), json!(gates));
+    object.insert("gates".into(), json!(private.gates));
+    object.insert("text_ways".into(), json!(private.ways));
     object.insert("tally_source".into(), source(profile.tally_source).into());
     object.insert("complete".into(), json!(profile.tally.complete && profile.stats.finished));
     object.insert("error".into(), json!(profile.stats.error.as_ref().map(ToString::to_string)));

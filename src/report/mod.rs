@@ -8,7 +8,7 @@ mod stdio;
 
 use std::io::Write as _;
 
-use afterimage_perf_data::{FileReader, LabelPayload, SampleType};
+use afterimage_perf_data::{FileReader, LabelPayload, Private, SampleType};
 use afterimage_profile::{AggregateOptions, Order, ReplayOptions, Resolver, Row, SortKey, aggregate_from, replay_from};
 
 use crate::cli::ReportArgs;
@@ -149,8 +149,8 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     };
     let mut to = out::stdout()?;
     if plan.json {
-        let gates = reader.private().map_or(&[][..], |private| &private.gates);
-        json::write(&mut to, &profile, gates, &plan, &chosen)?;
+        let none = Private::default();
+        json::write(&mut to, &profile, reader.private().unwrap_or(&none), &plan, &chosen)?;
     } else {
         if plan.header {
             crate::header::write(&mut to, &reader, &profile.stats)?;
