@@ -7,8 +7,10 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use afterimage_handler::gate::{Context, Gate, Place, Resolver, Sample};
-use afterimage_handler::{EventConfig, Handlers, Mechanism, Options};
+use afterimage_handler::object::LoadedObject;
+use afterimage_handler::{Counters, EventConfig, Handlers, Mechanism, Options};
 use afterimage_perf_data::SampleType;
+use afterimage_testkit::{Need, has};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, ObjectBuilder};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -446,13 +448,48 @@ fn random_gates_decide_as_the_interpreter_does() {
     }
 }
 
-/// A gate that is changed while samples arrive: each sample meets one of the gates, none is lost between two.
+/// A gate that is changed while samples arrive: each sample meets one of the gates, none is lost between two, and what
+/// passes gets to the handler behind it.
 #[test]
 fn a_gate_is_changed_while_sampling() {
     let Some(_one) = alone("a_gate_is_changed_while_sampling") else { return };
+    let (seen, ring, _) = change_gates(|_| None);
+    assert_eq!((seen.chained, seen.chained, seen.dropped), (seen.passed, ring, 0));
+    assert!(seen.passed > 100, "{seen:?}");
+}
+
+#[test]
+fn a_gate_is_changed_before_count() {
+    let Some(_one) = alone("a_gate_is_changed_before_count") else { return };
+    let (seen, ring, counted) = change_gates(|handlers| {
+        handlers.swap(afterimage_handler::Builtin::Count).unwrap();
+        None
+    });
+    assert_eq!((seen.stored, seen.chained, ring, seen.dropped), (counted, 0, 0, 0));
+    assert_eq!(seen.passed, seen.stored + seen.lost_full + seen.lost_collision);
+    assert!(seen.stored > 100, "{seen:?}");
+}
+
+#[test]
+fn a_gate_is_changed_before_an_object_that_drops() {
+    let test = "a_gate_is_changed_before_an_object_that_drops";
+    let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
+    let (seen, ring, _) = change_gates(|handlers| {
+        let (id, object) = crate::swap::dropping(handlers);
+        handlers.swap(id).unwrap();
+        Some(object)
+    });
+    assert_eq!((seen.passed, seen.chained, ring), (0, 0, 0));
+    assert!(seen.dropped > 100, "{seen:?}");
+}
+
+/// Changes the gate before a handler five hundred times while samples arrive. Gives the counters, how many samples were in
+/// the rings, and how many the count tables held.
+fn change_gates(put: impl FnOnce(&mut Handlers) -> Option<LoadedObject>) -> (Counters, u64, u64) {
     let busy: Vec<Busy> = (0..2).map(|_| Busy::deep()).collect();
     let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1024)).collect();
     let mut handlers = load(afterimage_handler::Builtin::None, false, best());
+    let _object = put(&mut handlers);
     events.iter().for_each(|event| handlers.attach(0, event.fd.as_fd()).unwrap());
     let (mine, other) = (std::process::id(), busy[1].tid);
     let expressions =
@@ -461,7 +498,7 @@ fn a_gate_is_changed_while_sampling() {
     let gates: Vec<Gate> =
         expressions.iter().map(|text| Gate::compile(text, &Names { symbols: Vec::new() }, &context).unwrap()).collect();
     events.iter().for_each(Event::enable);
-    let mut ring = Drained::default();
+    let (mut ring, mut counted) = (Drained::default(), 0);
     for n in 0..500 {
         // Loading runs beside the samples, too.
         let program = gates[n % gates.len()].load(&handlers.shared()).unwrap();
@@ -471,6 +508,7 @@ fn a_gate_is_changed_while_sampling() {
         std::thread::sleep(Duration::from_micros(500));
         if n % 20 == 0 {
             events.iter_mut().for_each(|event| event.drain(&mut ring));
+            counted += counts(&mut handlers).iter().map(|entry| entry.count).sum::<u64>();
         }
     }
     handlers.set_gate(gates[2].load(&handlers.shared()).unwrap()).unwrap();
@@ -481,16 +519,17 @@ fn a_gate_is_changed_while_sampling() {
     events.iter().for_each(Event::disable);
     let (seen, mut late) = (total(&handlers), Drained::default());
     events.iter_mut().for_each(|event| event.drain(&mut late));
+    counted += counts(&mut handlers).iter().map(|entry| entry.count).sum::<u64>();
     let lost: u64 = events.iter().map(|event| event.read().1).sum();
     println!("{seen:?}, ring {}", ring.samples.len());
     assert_eq!((late.samples.len(), lost), (0, 0), "nothing passes the last gate");
-    assert_eq!(before.chained, seen.chained);
-    assert!(seen.filtered > before.filtered && before.filtered > 100 && seen.chained > 100, "{seen:?}");
-    assert_eq!((seen.handled, seen.dropped), (seen.filtered + seen.passed, 0));
-    assert_eq!((seen.chained, seen.chained), (seen.passed, ring.samples.len() as u64));
+    assert_eq!((before.passed, before.dropped), (seen.passed, seen.dropped));
+    assert!(seen.filtered > before.filtered && before.filtered > 100, "{seen:?}");
+    assert_eq!(seen.handled, seen.filtered + seen.dropped + seen.passed);
+    (seen, ring.samples.len() as u64, counted)
 }
 
-/// An empty slot behind a gate is as good as one behind the gate that lets everything pass.
+/// Where there is no handler behind a gate, what it lets through is an ordinary sample.
 #[test]
 fn without_a_handler_what_passes_chains() {
     let Some(_one) = alone("without_a_handler_what_passes_chains") else { return };

@@ -5,6 +5,7 @@
 //! the chain afterwards. Both helpers change the chain in between. Kernels that show a program no sample (6.1) reserve the
 //! length only when the program has run, and bpf_get_stack leaves the chain there: their records are whole.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 
 use afterimage_handler::{Builtin, Handlers, Mechanism};
@@ -26,12 +27,33 @@ fn unchecked(name: &str) -> OwnedFd {
     program.as_fd().try_clone_to_owned().unwrap()
 }
 
+/// Header, id, ip, pid and tid, time, id, CPU, period; then the number of words of the chain, and these.
+const CHAIN: usize = 64;
+
 /// A sample's record: its own size, and the size that its chain asks for.
 fn sizes(record: &[u8]) -> (usize, usize) {
-    // Header, id, ip, pid and tid, time, id, CPU, period; then the number of words and the words.
-    const CHAIN: usize = 64;
     let words = u64::from_ne_bytes(record[CHAIN..CHAIN + 8].try_into().unwrap()) as usize;
     (record.len(), CHAIN + 8 + 8 * words)
+}
+
+/// How deep a chain is, and its innermost words.
+type Inner = (u64, Vec<u8>);
+
+/// The chains that many of the records have: of what was sampled over and over at one place.
+fn common(records: &[Vec<u8>]) -> BTreeSet<Inner> {
+    let mut times: BTreeMap<Inner, usize> = BTreeMap::new();
+    for record in records {
+        let (words, chain) = record[CHAIN..].split_at(8);
+        let depth = u64::from_ne_bytes(words.try_into().unwrap());
+        *times.entry((depth, chain[..chain.len().min(4 * 8)].to_vec())).or_default() += 1;
+    }
+    times.into_iter().filter(|(_, times)| *times >= 50).map(|(chain, _)| chain).collect()
+}
+
+/// Where a kernel is said to leave the chain as it was: it is that of a sample without a handler, not only as long.
+fn assert_same_chains(with: &[Vec<u8>], without: &[Vec<u8>]) {
+    let (with, without) = (common(with), common(without));
+    assert!(!without.is_empty() && with == without, "{with:?}\n{without:?}");
 }
 
 /// Whether this kernel has these faults: whether it prepares the sample before the program runs.
@@ -39,8 +61,8 @@ fn faulty() -> bool {
     best() == Mechanism::Kfuncs
 }
 
-/// Samples page faults in a deep stack with a handler, or none, and gives the sizes of the records.
-fn sample_with(handler: Option<&str>) -> Vec<(usize, usize)> {
+/// Samples page faults with a handler, or none, and gives the records.
+fn sample_with(handler: Option<&str>) -> Vec<Vec<u8>> {
     let mut event = Event::open(&page_faults(), gettid(), -1, 512);
     let mut handlers: Handlers = load(Builtin::None, false, best());
     if let Some(name) = handler {
@@ -53,16 +75,26 @@ fn sample_with(handler: Option<&str>) -> Vec<(usize, usize)> {
     pages.touch();
     pages.touch_by_kernel();
     event.disable();
-    event.raw_samples().iter().map(|record| sizes(record)).collect()
+    event.raw_samples()
+}
+
+/// The records without a handler and with one, taken from the same place.
+fn without_and_with(handler: &str) -> [Vec<Vec<u8>>; 2] {
+    [None, Some(handler)].map(sample_with)
 }
 
 #[test]
 fn records_are_whole_without_such_a_handler() {
     let test = "records_are_whole_without_such_a_handler";
     let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
-    for handler in [None, Some("kernel_stack"), Some("long_stack")] {
-        let sizes = sample_with(handler);
-        assert!(sizes.len() >= 200 && sizes.iter().all(|(own, of_chain)| own == of_chain), "{handler:?}: {sizes:?}");
+    for handler in ["kernel_stack", "long_stack"] {
+        let [without, with] = without_and_with(handler);
+        for records in [&without, &with] {
+            let sizes: Vec<_> = records.iter().map(|record| sizes(record)).collect();
+            let whole = sizes.len() >= 200 && sizes.iter().all(|(own, of_chain)| own == of_chain);
+            assert!(whole, "{handler}: {sizes:?}");
+        }
+        assert_same_chains(&with, &without);
     }
 }
 
@@ -72,10 +104,13 @@ fn records_are_whole_without_such_a_handler() {
 fn a_short_user_stack_cuts_the_record() {
     let test = "a_short_user_stack_cuts_the_record";
     let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
-    let sizes = sample_with(Some("short_stack"));
-    let cut = sizes.iter().filter(|(own, of_chain)| own > of_chain).count();
-    println!("{cut} of {} records are longer than their chains", sizes.len());
+    let [without, with] = without_and_with("short_stack");
+    let cut = with.iter().map(|record| sizes(record)).filter(|(own, of_chain)| own > of_chain).count();
+    println!("{cut} of {} records are longer than their chains", with.len());
     assert_eq!(cut > 0, faulty(), "a kernel that leaves the chain as it was asks for no refusal of short buffers");
+    if !faulty() {
+        assert_same_chains(&with, &without);
+    }
 }
 
 /// The same call cuts a chain to kernel.perf_event_max_stack words however large its buffer is, markers included. With room
@@ -84,37 +119,55 @@ fn a_short_user_stack_cuts_the_record() {
 fn a_deep_stack_is_cut_in_any_case() {
     let test = "a_deep_stack_is_cut_in_any_case";
     let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang, Need::Cc])) else { return };
-    let busy = afterimage_testkit::workload::build().busy;
     // The last two: a built-in handler as it works where a kernel shows programs no sample.
     for (name, max_stack, cut) in
         [("long_stack", 0, true), ("long_stack", 119, false), ("emit", 0, true), ("emit", 119, false)]
     {
-        let mut child = std::process::Command::new(&busy).args(["100000", "300"]).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        let attr = Attr { sample_max_stack: max_stack, ..clock(1_000_000) };
-        let mut event = Event::open(&attr, child.id() as i32, -1, 512);
-        let mut handlers: Handlers = if name == "emit" {
-            load(Builtin::Emit, true, Mechanism::Plain)
-        } else {
-            let mut handlers = load(Builtin::None, false, best());
-            let id = handlers.add(name, unchecked(name));
-            handlers.swap(id).unwrap();
-            handlers
-        };
-        handlers.attach(0, event.fd.as_fd()).unwrap();
-        event.enable();
-        while event.read().0 < 20_000_000 {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        event.disable();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let sizes: Vec<_> = event.raw_samples().iter().map(|record| sizes(record)).collect();
+        let [without, with] = ["none", name].map(|name| sample_deep(name, max_stack));
+        let sizes: Vec<_> = with.iter().map(|record| sizes(record)).collect();
         println!("{name}: {} records, the first {:?}", sizes.len(), sizes.first());
         assert!(!sizes.is_empty());
         let cut = cut && faulty();
         assert_eq!(sizes.iter().any(|(own, of_chain)| own != of_chain), cut, "{name}, {max_stack}: {sizes:?}");
+        if !cut {
+            assert_eq!(usual_depth(&with), usual_depth(&without), "{name}, {max_stack}");
+        }
     }
+}
+
+/// The number of words that most of the chains have.
+fn usual_depth(records: &[Vec<u8>]) -> usize {
+    let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+    records.iter().for_each(|record| *times.entry(sizes(record).1).or_default() += 1);
+    times.into_iter().max_by_key(|(_, times)| *times).map_or(0, |(size, _)| (size - CHAIN) / 8 - 1)
+}
+
+/// Samples a process deep in a recursion with a handler.
+fn sample_deep(name: &str, max_stack: u16) -> Vec<Vec<u8>> {
+    let busy = afterimage_testkit::workload::build().busy;
+    let mut child = std::process::Command::new(&busy).args(["100000", "300"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let attr = Attr { sample_max_stack: max_stack, ..clock(1_000_000) };
+    let mut event = Event::open(&attr, child.id() as i32, -1, 512);
+    let mut handlers: Handlers = if name == "emit" {
+        load(Builtin::Emit, true, Mechanism::Plain)
+    } else {
+        let mut handlers = load(Builtin::None, false, best());
+        if name != "none" {
+            let id = handlers.add(name, unchecked(name));
+            handlers.swap(id).unwrap();
+        }
+        handlers
+    };
+    handlers.attach(0, event.fd.as_fd()).unwrap();
+    event.enable();
+    while event.read().0 < 20_000_000 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    event.disable();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    event.raw_samples()
 }
 
 /// bpf_get_task_stack fills the very buffer that holds the sample's chain, and the record's contents are not as long as it.
@@ -122,12 +175,15 @@ fn a_deep_stack_is_cut_in_any_case() {
 fn a_task_stack_overwrites_the_record() {
     let test = "a_task_stack_overwrites_the_record";
     let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
-    let sizes = sample_with(Some("task_stack"));
-    let wrong = sizes.iter().filter(|(own, of_chain)| own != of_chain).count();
-    println!("{wrong} of {} records hold chains of another length", sizes.len());
+    let [without, with] = without_and_with("task_stack");
+    let wrong = with.iter().map(|record| sizes(record)).filter(|(own, of_chain)| own != of_chain).count();
+    println!("{wrong} of {} records hold chains of another length", with.len());
     assert_eq!(
         wrong > 0,
         faulty(),
         "a kernel that leaves the chain as it was asks for no refusal of bpf_get_task_stack"
     );
+    if !faulty() {
+        assert_same_chains(&with, &without);
+    }
 }

@@ -1,9 +1,13 @@
 //! The stub itself: how it is attached and released, and that its tail call is an indirect one.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
-use afterimage_handler::{Builtin, ErrorKind, EventConfig, Handlers, Mechanism, Options};
-use afterimage_perf_data::Attr;
+use afterimage_handler::gate::{Context, Gate, NoNames};
+use afterimage_handler::object::Object;
+use afterimage_handler::{Builtin, ErrorKind, EventConfig, Handlers, Mechanism, Options, by};
+use afterimage_perf_data::{Attr, SampleType};
+use afterimage_testkit::{Need, has, objects};
 
 use crate::support::*;
 
@@ -213,16 +217,40 @@ fn with_constant_index() -> (OwnedFd, OwnedFd) {
     (own(fd), array)
 }
 
+/// Counting by a label: `by` runs the object, then what counts, each out of a slot of its own.
+fn by_a_label(mechanism: Mechanism) -> Handlers {
+    let bytes = std::fs::read(objects::build().join("keyed.bpf.o")).unwrap();
+    let object = Arc::new(Object::open(bytes, None, &[]).unwrap());
+    let events = vec![EventConfig::from_attr(&page_faults()).unwrap()];
+    let options = Options { events, mechanism: Some(mechanism), ..Options::default() };
+    let mut handlers = Handlers::load(&options).unwrap();
+    let label = Some(by::GivenBy { name: "name".to_owned(), object });
+    let keys = vec![by::Key::Label];
+    handlers.load_by(&by::Options { keys, label, addressed: true, ..by::Options::default() }).unwrap();
+    handlers
+}
+
 /// Slots are taken from a value at run time: clearing one has no code to patch and nobody to wait for.
 #[test]
 fn clearing_a_slot_takes_the_indirect_path() {
     let Some(_one) = alone("clearing_a_slot_takes_the_indirect_path") else { return };
+    let is_indirect = |handlers: &Handlers, wanted: &[&str]| {
+        let programs = handlers.programs();
+        for name in wanted {
+            let (_, fd) = programs.iter().find(|(known, _)| known == name).expect(name);
+            let (by_register, checked) = indirect(*fd);
+            assert!(by_register, "{name} {:?}", handlers.mechanism());
+            assert!(checked || cfg!(not(target_arch = "x86_64")), "{name} {:?}", handlers.mechanism());
+        }
+    };
     for mechanism in mechanisms() {
-        let handlers = load(Builtin::Count, false, mechanism);
-        for (name, fd) in handlers.programs().into_iter().filter(|(name, _)| *name == "stub") {
-            let (by_register, checked) = indirect(fd);
-            assert!(by_register, "{name} {mechanism:?}");
-            assert!(checked || cfg!(not(target_arch = "x86_64")), "{name} {mechanism:?}");
+        let mut handlers = load(Builtin::Count, false, mechanism);
+        let context = Context::here(mechanism, SampleType::empty());
+        let gate = Gate::compile("pid == 1 || tid == 2", &NoNames, &context).unwrap();
+        handlers.set_gate(gate.load(&handlers.shared()).unwrap()).unwrap();
+        is_indirect(&handlers, &["stub", "gate"]);
+        if has("clearing_a_slot_takes_the_indirect_path", &[Need::Clang]) {
+            is_indirect(&by_a_label(mechanism), &["stub", "by"]);
         }
     }
     let (direct, _array) = with_constant_index();

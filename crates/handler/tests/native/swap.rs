@@ -58,7 +58,7 @@ fn swaps() -> usize {
 }
 
 /// A program that drops every sample, from an object.
-fn dropping(handlers: &mut Handlers) -> (HandlerId, LoadedObject) {
+pub(crate) fn dropping(handlers: &mut Handlers) -> (HandlerId, LoadedObject) {
     let object = objects::build().join("bare.bpf.o");
     let object = Object::open(std::fs::read(object).unwrap(), Some("none"), &[]).unwrap();
     let events = [EventConfig { callchain: true, max_stack: 119, ..EventConfig::default() }];
