@@ -1,6 +1,6 @@
 //! Counts in the kernel against recordings of the same load, and against what the load says of itself.
 
-use afterimage_testkit::{Need, has, workload};
+use afterimage_testkit::{Need, has, turns, workload};
 use serde_json::Value;
 
 use crate::common::{file, folder, run, stderr, word};
@@ -78,7 +78,7 @@ fn events_are_counted_apart() {
     }
     let _turn = turn();
     let faults = workload::build().faults;
-    let script = format!("{} 1500; i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done", word(&faults));
+    let script = format!("{} 1500; i=0; while [ $i -lt {} ]; do i=$((i + 1)); done", word(&faults), turns(200_000));
     let words = ["-e", "page-faults/period=1/,cpu-clock", "-F", "1000", "--", "sh", "-c", &script];
     let seen = readout("comm,ip", &words);
     let [first, second] = seen["events"].as_array().unwrap().as_slice() else { panic!("two events: {seen}") };

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use afterimage_testkit::{Need, has};
+use afterimage_testkit::{Need, has, turns};
 
 use crate::common::{file, folder, stderr};
 use crate::helper::{beside, recorder, tally};
@@ -18,10 +18,8 @@ fn children_that_start_meanwhile_are_counted_too() {
     let folder = folder();
     let path = file(&folder, "a.data");
     for _ in 0..3 {
-        let work = "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) &";
-        let script = format!(
-            "n=0; while [ $n -lt 25 ]; do {work} n=$((n+1)); sleep 0.01; done; i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done"
-        );
+        let work = format!("(i=0; while [ $i -lt {} ]; do i=$((i+1)); done) &", turns(200_000));
+        let script = format!("n=0; while [ $n -lt 25 ]; do {work} n=$((n+1)); sleep 0.01; done; while :; do :; done");
         let mut parent = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).spawn().unwrap();
         let pid = parent.id().to_string();
         let output = recorder(&path, &["-p", &pid, "-F", "2000", "--duration", "1.5"]).output().unwrap();

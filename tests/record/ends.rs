@@ -8,7 +8,7 @@ use std::process::Command;
 
 use afterimage_perf_data::FileReader;
 use afterimage_perf_data::record::{kind, misc};
-use afterimage_testkit::{Need, has};
+use afterimage_testkit::{Need, has, turns};
 use rustix::process::Signal;
 
 use crate::common::{file, folder, run, stderr, word};
@@ -183,8 +183,9 @@ fn nothing_is_lost_while_sampling_waits() {
     let folder = folder();
     let path = file(&folder, "a.data");
     // Each of the commands tells of a kilobyte at least: names, maps, its begin and end.
-    let script = "i=0; while [ $i -lt 3000 ]; do /bin/true; i=$((i+1)); done";
-    let output = record(&path, &["-a", "-D", "600000", "-F", "99", "--", "sh", "-c", script]);
+    let commands = turns(3000);
+    let script = format!("i=0; while [ $i -lt {commands} ]; do /bin/true; i=$((i+1)); done");
+    let output = record(&path, &["-a", "-D", "600000", "-F", "99", "--", "sh", "-c", &script]);
     // The command ends long before the delay does, and the recording with it.
     let said = stderr(&output);
     println!("{said}");
@@ -196,7 +197,7 @@ fn nothing_is_lost_while_sampling_waits() {
         let record = record.as_ref().unwrap();
         record.header.kind == kind::COMM && record.header.misc & misc::COMM_EXEC != 0
     });
-    assert!(execs.count() >= 3000);
+    assert!(execs.count() >= commands as usize);
 }
 
 #[test]

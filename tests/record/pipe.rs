@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use afterimage_perf_data::FileReader;
 use afterimage_perf_data::record::{kind, misc};
-use afterimage_testkit::{Need, has, workload};
+use afterimage_testkit::{Need, has, turns, workload};
 
 use crate::common::{afterimage, file, folder, stderr, stdout, word};
 use crate::helper::{beside, until};
@@ -97,7 +97,8 @@ fn a_slow_reader_does_not_hold_up_the_passes() {
     let _turn = beside();
     let folder = folder();
     let done = file(&folder, "done");
-    let script = format!("i=0; while [ $i -lt 3000 ]; do /bin/true; i=$((i+1)); done; : > {}", word(&done));
+    let commands = turns(3000);
+    let script = format!("i=0; while [ $i -lt {commands} ]; do /bin/true; i=$((i+1)); done; : > {}", word(&done));
     let writer = afterimage()
         .args(["record", "-o", "-", "-a", "-F", "99", "--", "sh", "-c", &script])
         .stdout(Stdio::piped())
@@ -114,5 +115,5 @@ fn a_slow_reader_does_not_hold_up_the_passes() {
         let record = record.as_ref().unwrap();
         record.header.kind == kind::COMM && record.header.misc & misc::COMM_EXEC != 0
     });
-    assert!(execs.count() >= 3000);
+    assert!(execs.count() >= commands as usize);
 }

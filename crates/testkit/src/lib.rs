@@ -160,6 +160,11 @@ pub fn guest() -> Option<String> {
     std::env::var("AFTERIMAGE_GUEST").ok().filter(|kernel| !kernel.is_empty())
 }
 
+/// So many turns of a load; a tenth of them in a guest, whose emulated CPUs are many times slower.
+pub fn turns(natively: u32) -> u32 {
+    if guest().is_some() { natively / 10 } else { natively }
+}
+
 /// A folder for files that shall outlive a guest: they are copied to the machine that runs it.
 pub fn guest_out() -> Option<PathBuf> {
     std::env::var_os("AFTERIMAGE_OUT").map(PathBuf::from).filter(|p| p.is_dir())

@@ -18,6 +18,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("bare.bpf.c", include_str!("../../../tests/objects/bare.bpf.c")),
     ("hits.bpf.c", include_str!("../../../tests/objects/hits.bpf.c")),
     ("keyed.bpf.c", include_str!("../../../tests/objects/keyed.bpf.c")),
+    ("reach.bpf.c", include_str!("../../../tests/objects/reach.bpf.c")),
     ("refused.bpf.c", include_str!("../../../tests/objects/refused.bpf.c")),
     ("seen.bpf.c", include_str!("../../../examples/service/seen.bpf.c")),
     ("cgroup_time.bpf.c", include_str!("../../../examples/handlers/cgroup_time.bpf.c")),
@@ -89,7 +90,7 @@ fn compile_in(dir: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// What the compiler says.
-pub fn compile(dir: &Path, source: &str) -> io::Result<()> {
+fn compile(dir: &Path, source: &str) -> io::Result<()> {
     compile_with(&dir.join(source), dir, &[])
 }
 

@@ -88,7 +88,9 @@ fn a_half_is_used_again() {
         assert_eq!(table.iter().map(|e| e.count).sum::<u64>(), stored - before, "round {round}");
         // The thread may move between CPUs, each of which has a table of its own.
         let of_stack = |chain: &[u64]| table.iter().filter(|e| e.chain == chain).map(|e| e.count).sum::<u64>();
-        assert!(table.iter().any(|e| of_stack(&e.chain) >= 99), "round {round}: {table:?}");
+        // Compilers may touch several pages in one turn of the loop.
+        let often: u64 = table.iter().filter(|e| of_stack(&e.chain) >= 20).map(|e| e.count).sum();
+        assert!(often >= 99, "round {round}: {table:?}");
         before = stored;
     }
     assert!(counts(&mut handlers).is_empty());

@@ -30,7 +30,9 @@ fn known(objects: &[Value]) -> Vec<Known> {
         let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
         let functions = object["functions"].as_array().into_iter().flatten();
         let known = |name: &Value, address: &Value| {
-            let (name, address) = (name.as_str()?.to_owned(), number(address.as_str()?));
+            // The text of a module's initialization goes by the module's name.
+            let name = name.as_str()?.strip_suffix(" .init.text").unwrap_or(name.as_str()?).to_owned();
+            let address = number(address.as_str()?);
             let (born, gone) = (time("born_ns"), time("gone_ns"));
             let there = object["closing_ns"].as_u64().unwrap_or(born.midpoint(gone));
             Some(Known { name, address, born, there, gone })

@@ -403,8 +403,20 @@ struct ai_ctx {
 	__u64 addr;
 };
 
+/*
+ * Reads a word of the context. The kernel takes only its own pointer with a constant offset; a compiler that shares a load
+ * between two branches would add to the pointer first.
+ */
+#define ai_ctx_read(ctx, member) ({							\
+	__u64 ai_word;									\
+	__asm__("%0 = *(u64 *)(%1 + %2)"						\
+		: "=r"(ai_word)								\
+		: "r"((void *)(ctx)), "i"(__builtin_offsetof(struct ai_ctx, member)));	\
+	ai_word;									\
+})
+
 /* One register at the sample, by its name: ai_reg(ctx, sp). x86-64: ax, bx, ..., ip, sp; arm64: regs[0], ..., pc, sp. */
-#define ai_reg(ctx, name) (((struct ai_ctx *)(ctx))->regs.name)
+#define ai_reg(ctx, name) ai_ctx_read(ctx, regs.name)
 
 /*
  * Tells the loader that the code from here on makes no sense without the prepared sample. It reads the names of these
@@ -502,7 +514,7 @@ static __always_inline __u32 ai_cpu(void *ctx)
 /* For how many events this sample stands. */
 static __always_inline __u64 ai_period(void *ctx)
 {
-	return ((struct ai_ctx *)ctx)->sample_period;
+	return ai_ctx_read(ctx, sample_period);
 }
 
 /*
@@ -514,7 +526,7 @@ static __always_inline __u64 ai_addr(void *ctx)
 	__u64 addr = 0;
 
 	if (!ai_context)
-		return ((struct ai_ctx *)ctx)->addr;
+		return ai_ctx_read(ctx, addr);
 	if (ai_data(ctx)->sample_flags & AI_ADDR)
 		addr = ai_data(ctx)->addr;
 	return addr;
