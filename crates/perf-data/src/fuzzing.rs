@@ -8,7 +8,7 @@ use crate::features::decode_one;
 use crate::record::{Record, kind};
 use crate::{
     AiHdr, Attr, AttrFlags, EmitPayload, Endian, Features, FileReader, LabelPayload, Layout, Private, RawRecord,
-    ReadFormat, RecordStream, Records, SampleType, Source, ValuePayload, btf, compressed, decode, journal, private,
+    ReadFormat, RecordStream, Records, SampleType, Source, ValuePayload, btf, decode, journal, private,
 };
 
 /// Bytes at the start of the input of [`record_decode`] that make the layout; then come records.
@@ -102,10 +102,6 @@ pub fn container(data: &[u8]) {
         return;
     }
     streamed(data);
-    // Small, so that the search spends its time on other things than memory.
-    if let Ok(Some(unpacked)) = compressed::unpack(data, 1 << 20) {
-        return file(&unpacked.bytes);
-    }
     file(data);
 }
 

@@ -5,7 +5,7 @@
 //!
 //! - [`record`]: one record type per file, [`record::decode`] and [`record::Record::encode`].
 //! - [`attr`]: `struct perf_event_attr` and its bits.
-//! - [`reader`], [`writer`], [`pipe`], [`stream`], [`compressed`]: the containers; [`Source`]: records as they come. [`features`]: what stands around the records.
+//! - [`reader`], [`writer`], [`pipe`], [`stream`]: the containers; [`Source`]: records as they come. [`features`]: what stands around the records.
 //! - [`btf`]: types of what handlers write, and values of these types.
 //! - [`private`], [`journal`], [`tally`], [`texts`], [`handler_record`]: what the recordings of this profiler hold beyond perf's;
 //!   `docs/format.md` is their description.
@@ -15,9 +15,10 @@ pub mod attr;
 pub mod btf;
 mod build_id;
 mod bytes;
-pub mod compressed;
+mod compressed;
 pub mod context;
 mod counted;
+mod data_src;
 mod endian;
 mod error;
 pub mod event;
@@ -32,6 +33,7 @@ pub mod private;
 pub mod reader;
 pub mod record;
 mod records;
+mod regs;
 mod resync;
 mod source;
 pub mod stream;
@@ -45,6 +47,7 @@ pub use attr::{Attr, AttrFlags, ReadFormat, SampleType};
 pub use build_id::BuildId;
 pub use bytes::Words;
 pub use counted::CountedSamples;
+pub use data_src::DataSrc;
 pub use endian::Endian;
 pub use error::{Error, ErrorKind, Result};
 pub use event::EventDesc;
@@ -55,7 +58,8 @@ pub use private::{GateDesc, HandlerDesc, HandlerTypes, Private, TrueCounts, WayD
 pub use reader::FileReader;
 pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
 pub use records::Records;
-pub use source::{AnySource, FileSource, PartsSource, Source};
+pub use regs::Registers;
+pub use source::{AnySource, FileSource, PackedCounts, PartsSource, Source};
 pub use stream::RecordStream;
 pub use table::EventTable;
 pub use tally::{EventTally, RecordingTally, Tally};

@@ -35,7 +35,7 @@ impl<'a> FileReader<'a> {
     ///
     /// # Errors
     /// When the header or the attrs make no sense, and [`ErrorKind::Unsupported`] for a compressed recording, whose
-    /// records [`FileReader::open_packed`] with a [`crate::RecordStream`] reads, or [`crate::compressed::unpack`].
+    /// records [`FileReader::open_packed`] with a [`crate::RecordStream`] reads.
     pub fn open(file: &'a [u8]) -> Result<Self> {
         let this = Self::open_packed(file)?;
         if this.says_compressed() {

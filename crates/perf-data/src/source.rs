@@ -37,8 +37,22 @@ pub trait Source {
     /// Bytes of a last record that the recorder had not finished.
     fn cut(&self) -> u64;
 
+    /// How many records so far held others, which were given in their place.
+    fn packed_counts(&self) -> PackedCounts {
+        PackedCounts::default()
+    }
+
     /// Whether nothing comes any more.
     fn is_at_end(&self) -> bool;
+}
+
+/// Numbers of compressed records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PackedCounts {
+    /// Of type COMPRESSED.
+    pub first: u64,
+    /// Of type COMPRESSED2.
+    pub second: u64,
 }
 
 /// Records of one file in memory.

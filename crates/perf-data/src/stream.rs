@@ -16,7 +16,7 @@ use crate::header::{FileHeader, SIZE_PIPE};
 use crate::pipe::Told;
 use crate::record::{RawRecord, kind};
 use crate::records::{End, Records, bytes_behind, not_a_record};
-use crate::source::Source;
+use crate::source::{PackedCounts, Source};
 use crate::table::EventTable;
 use crate::{Endian, Error, ErrorKind, Result, resync};
 
@@ -111,6 +111,11 @@ pub(crate) trait Feed {
     /// Bytes of a last record that lacked its end before it came here.
     fn cut(&self) -> u64 {
         0
+    }
+
+    /// Records that held others, which came here in their place.
+    fn packed_counts(&self) -> PackedCounts {
+        PackedCounts::default()
     }
 
     /// What was told before it came here, where these bytes tell nothing.
@@ -456,6 +461,10 @@ impl Source for RecordStream<'_> {
 
     fn cut(&self) -> u64 {
         self.cut + self.feed.cut()
+    }
+
+    fn packed_counts(&self) -> PackedCounts {
+        self.feed.packed_counts()
     }
 
     fn is_at_end(&self) -> bool {

@@ -63,6 +63,11 @@ impl EventTable {
         self.events.get(self.ids.get(id)?)
     }
 
+    /// The index of the event that has this id.
+    pub fn index_of(&self, id: u64) -> Option<usize> {
+        self.ids.get(id)
+    }
+
     /// The id that a SAMPLE carries, by which [`EventTable::event_for`] knows its event.
     pub fn id_of(&self, raw: &RawRecord<'_>) -> Option<u64> {
         let place = id_place(self.layouts.first()?, raw)?;

@@ -7,13 +7,28 @@ use std::io::Cursor;
 
 use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
 
-use afterimage_perf_data::compressed::unpack;
 use afterimage_perf_data::features::Compressed;
 use afterimage_perf_data::record::{RawRecord, Record, UserRecord, kind};
-use afterimage_perf_data::{Endian, ErrorKind, Features, FileReader, FileWriter, Layout};
+use afterimage_perf_data::{
+    Endian, Error, ErrorKind, Features, FileReader, FileWriter, Layout, PackedCounts, RecordStream, Source,
+};
 
-fn samples(file: &FileReader<'_>) -> usize {
-    file.records().filter(|r| r.as_ref().is_ok_and(|r| r.header.kind == kind::SAMPLE)).count()
+/// The records of a stream but for the ends of rounds, and what was damaged in it.
+fn all(stream: &mut RecordStream<'_>) -> (Vec<Vec<u8>>, Vec<Error>) {
+    let (mut records, mut damage) = (Vec::new(), Vec::new());
+    while let Some(next) = stream.next_record() {
+        match next {
+            Ok(raw) if raw.header.kind == kind::FINISHED_ROUND => (),
+            Ok(raw) => records.push(raw.bytes.to_vec()),
+            Err(error) => damage.push(error),
+        }
+    }
+    (records, damage)
+}
+
+fn samples(records: &[Vec<u8>]) -> usize {
+    let kind = |bytes: &Vec<u8>| RawRecord::parse(bytes, 0, Endian::Little).unwrap().header.kind;
+    records.iter().filter(|bytes| kind(bytes) == kind::SAMPLE).count()
 }
 
 /// One zstd stream in several records, cut where it pleases the compressor, with plain records between them.
@@ -40,31 +55,31 @@ fn compressed_records() {
     }
     let bytes = writer.finish(&features, Some(&common::private())).unwrap().into_inner();
     assert_eq!(FileReader::open(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
-    let unpacked = unpack(&bytes, 1 << 30).unwrap().unwrap();
-    assert!(unpacked.damage.is_none());
-    let read = FileReader::open(&unpacked.bytes).unwrap();
-    assert!(read.finished() && read.problems().is_empty());
-    assert_eq!(read.private(), Some(&common::private()));
-    assert_eq!(samples(&read), common::SAMPLES);
-    let records = |f: &FileReader<'_>| -> Vec<Vec<u8>> {
-        let not_round = |r: &RawRecord<'_>| r.header.kind != kind::FINISHED_ROUND;
-        f.records().map(Result::unwrap).filter(not_round).map(|r| r.bytes.to_vec()).collect()
-    };
-    assert_eq!(records(&read), records(&file));
+    let reader = FileReader::open_packed(&bytes).unwrap();
+    assert!(reader.is_compressed() && reader.finished() && reader.problems().is_empty());
+    assert_eq!(reader.private(), Some(&common::private()));
+    let mut stream = reader.unpacked();
+    let (records, damage) = all(&mut stream);
+    assert!(damage.is_empty(), "{damage:?}");
+    let first = data.chunks(4001).count() as u64;
+    assert_eq!(stream.packed_counts(), PackedCounts { first, second: 0 });
+    assert_eq!(samples(&records), common::SAMPLES);
+    let not_round = |r: &RawRecord<'_>| r.header.kind != kind::FINISHED_ROUND;
+    let plain: Vec<Vec<u8>> = file.records().map(Result::unwrap).filter(not_round).map(|r| r.bytes.to_vec()).collect();
+    assert_eq!(records, plain);
 
     // Unfinished: no feature says that it is compressed, the records do.
     let mut unfinished = bytes.clone();
     unfinished[72..104].fill(0);
-    let unpacked = unpack(&unfinished, 1 << 30).unwrap().unwrap();
-    let read = FileReader::open(&unpacked.bytes).unwrap();
-    assert_eq!((samples(&read), read.finished()), (common::SAMPLES, false));
+    let reader = FileReader::open_packed(&unfinished).unwrap();
+    assert!(reader.is_compressed() && !reader.finished());
+    assert_eq!(samples(&all(&mut reader.unpacked()).0), common::SAMPLES);
 
     // A damaged stream: what was decompressed before is there.
-    let mut damaged = bytes;
+    let mut damaged = bytes.clone();
     let at = file.data_offset() as usize + 400;
     damaged[at..at + 40].fill(0xff);
-    let unpacked = unpack(&damaged, 1 << 30).unwrap().unwrap();
-    assert!(unpacked.damage.is_some());
-    assert!(FileReader::open(&unpacked.bytes).unwrap().records().all(|r| r.is_ok()));
-    assert!(unpack(&plain, 0).unwrap().is_none());
+    let (records, damage) = all(&mut FileReader::open_packed(&damaged).unwrap().unpacked());
+    assert!(!damage.is_empty() && records.len() < plain.len());
+    assert_eq!(records[..], plain[..records.len()]);
 }

@@ -1,7 +1,7 @@
 //! One sample as a replay hands it on.
 
 use afterimage_perf_data::record::Sample;
-use afterimage_perf_data::{Callchain, Layout, RawRecord, Result};
+use afterimage_perf_data::{Callchain, Layout, RawRecord, Result, SampleType};
 
 use crate::loc::CpuMode;
 use crate::state::{CommId, ProcessId, SpaceId, ThreadId};
@@ -59,6 +59,11 @@ impl<'f> TimedSample<'f> {
     /// Whether a handler wrote it (`emit`, or values and labels of one from an object): then the record is that of the event which takes the handler's output.
     pub fn is_emitted(&self) -> bool {
         self.emitted
+    }
+
+    /// Whether its weight is three numbers in one word (`PERF_SAMPLE_WEIGHT_STRUCT`).
+    pub fn has_weight_struct(&self) -> bool {
+        self.layout.sample_type.contains(SampleType::WEIGHT_STRUCT)
     }
 
     /// Every field of the record as it lies in the file.

@@ -64,12 +64,12 @@ pub struct ReplayStats {
     pub last_time: Option<u64>,
 }
 
-/// Records of one event.
+/// What there was of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventStats {
-    /// SAMPLE records.
+    /// SAMPLE records; where samples have counter values, those with which this event went on.
     pub samples: u64,
-    /// LOST_SAMPLES records.
+    /// Samples that LOST_SAMPLES records tell of.
     pub lost_samples: u64,
 }
 
@@ -85,6 +85,15 @@ pub struct KindCounts {
 const LOW: u32 = 128;
 
 impl KindCounts {
+    /// Adds many of one type.
+    pub(crate) fn add_many(&mut self, kind: u32, count: u64) {
+        if count != 0 {
+            self.add(kind);
+            let low = self.low.get_mut(kind as usize);
+            *low.unwrap_or_else(|| self.high.entry(kind).or_default()) += count - 1;
+        }
+    }
+
     #[inline]
     pub(crate) fn add(&mut self, kind: u32) {
         if kind >= LOW {

@@ -65,6 +65,32 @@ impl BranchEntry {
         self.bits(20, 4) as u8
     }
 
+    /// The name of the kind of branch as perf writes it; empty where the hardware does not say.
+    pub fn kind_name(&self) -> &'static str {
+        const KINDS: [&str; 15] = [
+            "",
+            "COND",
+            "UNCOND",
+            "IND",
+            "CALL",
+            "IND_CALL",
+            "RET",
+            "SYSCALL",
+            "SYSRET",
+            "COND_CALL",
+            "COND_RET",
+            "ERET",
+            "IRQ",
+            "SERROR",
+            "NO_TX",
+        ];
+        // `PERF_BR_NEW_*`, which the last of the kinds above stands for.
+        const NEW: [&str; 8] =
+            ["FAULT_ALGN", "FAULT_DATA", "FAULT_INST", "ARCH_1", "ARCH_2", "ARCH_3", "ARCH_4", "ARCH_5"];
+        let new = || NEW.get(self.bits(26, 4) as usize).copied().unwrap_or("N/A");
+        KINDS.get(usize::from(self.kind())).copied().unwrap_or_else(new)
+    }
+
     /// The flags as one word.
     pub fn raw_flags(&self) -> u64 {
         self.flags

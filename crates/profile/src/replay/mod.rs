@@ -2,6 +2,7 @@
 
 mod groups;
 mod queue;
+mod reads;
 mod shape;
 mod target;
 
@@ -16,6 +17,7 @@ use crate::state::State;
 use crate::stats::{EventStats, ReplayStats};
 use groups::{Groups, Payload, Turn};
 use queue::{Entry, Queue};
+use reads::Reads;
 use shape::{Fields, Shape};
 use target::Targets;
 pub(crate) use target::stands_apart;
@@ -121,6 +123,7 @@ struct Run<'f> {
     /// Whether handlers from objects wrote payloads, and those that wait for their turn.
     payloads: bool,
     groups: Groups,
+    reads: Reads,
     /// The event whose ring holds no samples.
     sideband: Option<usize>,
     queue: Queue,
@@ -141,6 +144,7 @@ impl<'f> Run<'f> {
             counts: !targets.counts().is_empty(),
             payloads: targets.has_said(),
             groups: Groups::default(),
+            reads: Reads::default(),
             sideband: sideband(reader),
             targets,
             queue: Queue::new(options.max_pending),
@@ -195,6 +199,10 @@ impl<'f> Run<'f> {
         for (event, kept, said) in self.groups.rest() {
             self.stands(event, &kept.raw(), &said, sink);
         }
+        let packed = source.packed_counts();
+        self.stats.records += packed.first + packed.second;
+        self.stats.kinds.add_many(kind::COMPRESSED, packed.first);
+        self.stats.kinds.add_many(kind::COMPRESSED2, packed.second);
         self.stats.error = damage;
         self.stats.late = self.queue.late;
         self.stats.skipped_bytes = source.skipped();
@@ -284,10 +292,10 @@ impl<'f> Run<'f> {
                 sink.record(&self.state, time, raw);
             }
             Ok(record) => {
-                if let Record::LostSamples(_) = record {
+                if let Record::LostSamples(lost) = &record {
                     let event = self.reader.event_for(raw).unwrap_or(0);
                     if let Some(stats) = self.stats.events.get_mut(event) {
-                        stats.lost_samples += 1;
+                        stats.lost_samples = stats.lost_samples.saturating_add(lost.lost);
                     }
                 }
                 self.state.apply(time, &record, &mut self.stats);
@@ -304,10 +312,14 @@ impl<'f> Run<'f> {
             return;
         };
         let Some(shape) = self.shapes.get(event).copied() else { return };
+        let fields = shape.fields(raw);
+        if let (true, Some(fields)) = (shape.has_read(), &fields) {
+            return self.counted(raw, event, *fields, sink);
+        }
         if let Some(stats) = self.stats.events.get_mut(event) {
             stats.samples += 1;
         }
-        let Some(fields) = shape.fields(raw) else {
+        let Some(fields) = fields else {
             return self.undecodable(Error::at(ErrorKind::Truncated, "sample", raw.offset));
         };
         let target = self.targets.of(event);
@@ -328,6 +340,39 @@ impl<'f> Run<'f> {
         let said = read_all(&said);
         let rest = Rest { count, misc, cgroup, emitted: false, said: &said };
         self.deliver(raw, event, target.event, fields, rest, sink);
+    }
+
+    /// A sample with counter values stands for each event whose counter went on since it was read last, with a period of as
+    /// much, and for no other: as in perf (`deliver_sample_value`, tools/perf/util/session.c).
+    #[cold]
+    fn counted<S: Sink>(&mut self, raw: &RawRecord<'_>, event: usize, fields: Fields<'_>, sink: &mut S) {
+        let reader = self.reader;
+        let Some(layout) = reader.layout(event) else { return };
+        let (values, cgroup) = match Sample::decode(raw, layout) {
+            Ok(Sample { read: Some(values), cgroup, .. }) => (values, cgroup),
+            Ok(_) => return,
+            Err(error) => return self.undecodable(error),
+        };
+        let inherited = reader.events().get(event).is_some_and(|e| e.attr.flags.contains(AttrFlags::INHERIT));
+        let thread = if inherited { fields.tid } else { 0 };
+        for value in values.iter() {
+            // Without ids the values are those of the event alone.
+            let of = value.id.map_or(Some(event), |id| reader.table().index_of(id));
+            let Some(of) = of else {
+                self.stats.unknown_event += 1;
+                continue;
+            };
+            let id = value.id.or_else(|| reader.id_of(raw)).unwrap_or(0);
+            let period = self.reads.step(id, thread, value.value);
+            if period == 0 {
+                continue;
+            }
+            if let Some(stats) = self.stats.events.get_mut(of) {
+                stats.samples += 1;
+            }
+            let rest = Rest { count: 1, misc: raw.header.misc, cgroup, emitted: false, said: &[] };
+            self.deliver(raw, event, of, Fields { period, ..fields }, rest, sink);
+        }
     }
 
     /// The payload in a sample of an event that takes handlers' output, and the event that they ran on.

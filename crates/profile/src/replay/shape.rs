@@ -34,6 +34,7 @@ enum Read {
 }
 
 /// The fields of a sample that a replay hands on.
+#[derive(Clone, Copy)]
 pub(crate) struct Fields<'f> {
     pub(crate) ip: u64,
     pub(crate) pid: u32,
@@ -76,6 +77,12 @@ impl Shape {
     /// Whether times of records are found at the same places.
     pub(crate) fn same_time(&self, other: &Shape) -> bool {
         (self.time, self.time_from_end) == (other.time, other.time_from_end)
+    }
+
+    /// Whether samples have counter values.
+    #[inline]
+    pub(crate) fn has_read(&self) -> bool {
+        self.read.is_some()
     }
 
     /// The time of a SAMPLE, if it has one.

@@ -82,7 +82,11 @@ impl State {
         let Some(process) = self.tasks.process_mut(id) else { return };
         let mapping = Mapping { start: map.addr, end, object, delta };
         let changed = process.space.maps.insert(mapping, &mut self.priorities);
-        let changed = process.space.before_exec.take().is_some() || changed;
+        let changed = process.space.before_exec.is_some() || changed;
+        // The kernel maps this page last before it sets the registers of the new image.
+        if map.path == b"[vdso]" {
+            process.space.before_exec = None;
+        }
         // A map where nothing was leaves all that was known of this address space right.
         if changed || process.space.shared {
             process.space.id = fresh;

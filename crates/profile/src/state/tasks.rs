@@ -40,8 +40,8 @@ pub(crate) struct Process {
 pub(crate) struct Space {
     pub(crate) id: SpaceId,
     pub(crate) maps: Maps,
-    /// Between an exec and the first map of the new image: what the old one had mapped. The kernel says that the exec
-    /// happened while the registers of the task are still those of the old image.
+    /// Between an exec and the map of the new image's vDSO: what the old one had mapped. The kernel says that the exec
+    /// happened, and maps the new image, while the registers of the task are still those of the old one.
     pub(crate) before_exec: Option<Maps>,
     /// Whether another process has the same id.
     pub(crate) shared: bool,
@@ -149,7 +149,7 @@ impl Tasks {
         id
     }
 
-    /// A thread was named; an exec takes everything away that its process had mapped, once the new image maps something.
+    /// A thread was named; an exec takes everything away that its process had mapped, once the new image is mapped.
     pub(crate) fn named(&mut self, pid: u32, tid: u32, name: &[u8], exec: bool) {
         let comm = self.comms.intern(name);
         let id = self.thread_in(pid, tid);
