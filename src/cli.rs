@@ -128,12 +128,18 @@ pub(crate) struct ReportArgs {
 pub(crate) struct ScriptArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Which fields to print: comm, tid, pid, time, cpu, event, ip, sym, symoff, dso, srcline, period, addr, label, value and others; +FIELD adds, -FIELD leaves out
+    /// Which fields to print, by perf's names: comm, tid, pid, time, cpu, event, trace, ip, sym, symoff, dso, srcline, period, addr, data_src, weight, iregs, uregs, brstack and others; of ours label, value, read, ustack, aux, transaction, id, stream_id; +FIELD adds, -FIELD leaves out
     #[arg(short = 'F', long, value_name = "FIELDS", allow_hyphen_values = true)]
     pub(crate) fields: Vec<String>,
     /// Leave call chains out
     #[arg(short = 'G', long)]
     pub(crate) hide_call_graph: bool,
+    /// A JSON object a line for each sample, with all that it has
+    #[arg(long, conflicts_with_all = ["fields", "ns", "header"])]
+    pub(crate) json: bool,
+    /// Show at most so many addresses of a call chain
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_stack: Option<usize>,
     /// Nine digits after the second
     #[arg(long)]
     pub(crate) ns: bool,

@@ -189,7 +189,6 @@ const SCRIPT: &[Later] = &[
     long("itrace"),
     both("list", 'l'),
     long("max-blocks"),
-    long("max-stack"),
     long("merge-callchains"),
     long("no-demangle"),
     long("per-event-dump"),

@@ -1,6 +1,6 @@
-//! `-F`: which fields a line holds, by perf's names and per kind of event.
+//! The fields that a line may hold, by perf's names where perf has one.
 
-use afterimage_perf_data::attr::{Attr, SampleType};
+use afterimage_perf_data::attr::SampleType;
 
 use crate::exit::{Problem, not_yet};
 
@@ -18,49 +18,101 @@ pub(crate) enum Field {
     Flags,
     Trace,
     Addr,
+    DataSrc,
     Weight,
+    InsLat,
+    RetireLat,
+    Cgroup,
     Ip,
     Sym,
     SymOff,
     Dso,
+    Iregs,
+    Uregs,
+    BrStack,
+    BrStackSym,
     BpfOutput,
     PhysAddr,
+    DataPageSize,
+    CodePageSize,
     Srcline,
+    // perf has no names for what follows.
+    Read,
+    UserStack,
+    Aux,
+    Transaction,
+    Id,
+    StreamId,
     Label,
     Value,
 }
 
-/// The name on the command line, the field, and the sample bits it is made from (any of them is enough).
-const NAMES: [(&str, Field, SampleType); 21] = [
-    ("comm", Field::Comm, SampleType::TID),
-    ("pid", Field::Pid, SampleType::TID),
-    ("tid", Field::Tid, SampleType::TID),
-    ("cpu", Field::Cpu, SampleType::CPU),
-    ("misc", Field::Misc, SampleType::empty()),
-    ("time", Field::Time, SampleType::TIME),
-    ("period", Field::Period, SampleType::empty()),
-    ("event", Field::Event, SampleType::empty()),
-    ("flags", Field::Flags, SampleType::empty()),
-    ("trace", Field::Trace, SampleType::RAW),
-    ("addr", Field::Addr, SampleType::ADDR),
-    ("weight", Field::Weight, SampleType::WEIGHT.union(SampleType::WEIGHT_STRUCT)),
-    ("ip", Field::Ip, SampleType::IP),
-    ("sym", Field::Sym, SampleType::IP.union(SampleType::ADDR)),
-    ("symoff", Field::SymOff, SampleType::IP.union(SampleType::ADDR)),
-    ("dso", Field::Dso, SampleType::IP.union(SampleType::ADDR)),
-    ("bpf-output", Field::BpfOutput, SampleType::RAW),
-    ("phys_addr", Field::PhysAddr, SampleType::PHYS_ADDR),
-    ("srcline", Field::Srcline, SampleType::IP),
-    ("label", Field::Label, SampleType::empty()),
-    ("value", Field::Value, SampleType::empty()),
+/// A field as it is known.
+pub(super) struct Known {
+    /// The name on the command line.
+    pub(super) name: &'static str,
+    pub(super) field: Field,
+    /// The sample bits that it is made from; any of them is enough.
+    pub(super) needs: SampleType,
+    /// To ask for it where no sample has it is an error, as in perf.
+    pub(super) refused: bool,
+}
+
+const fn known(name: &'static str, field: Field, needs: SampleType) -> Known {
+    Known { name, field, needs, refused: false }
+}
+
+/// A field that is refused where the samples lack it.
+const fn strict(name: &'static str, field: Field, needs: SampleType) -> Known {
+    Known { name, field, needs, refused: true }
+}
+
+const WEIGHTS: SampleType = SampleType::WEIGHT.union(SampleType::WEIGHT_STRUCT);
+const PLACES: SampleType = SampleType::IP.union(SampleType::ADDR);
+const IDS: SampleType = SampleType::ID.union(SampleType::IDENTIFIER);
+
+pub(super) const KNOWN: [Known; 37] = [
+    known("comm", Field::Comm, SampleType::TID),
+    known("pid", Field::Pid, SampleType::TID),
+    known("tid", Field::Tid, SampleType::TID),
+    strict("cpu", Field::Cpu, SampleType::CPU),
+    known("misc", Field::Misc, SampleType::empty()),
+    strict("time", Field::Time, SampleType::TIME),
+    known("period", Field::Period, SampleType::empty()),
+    known("event", Field::Event, SampleType::empty()),
+    known("flags", Field::Flags, SampleType::empty()),
+    known("trace", Field::Trace, SampleType::RAW),
+    strict("addr", Field::Addr, SampleType::ADDR),
+    strict("data_src", Field::DataSrc, SampleType::DATA_SRC),
+    strict("weight", Field::Weight, WEIGHTS),
+    strict("ins_lat", Field::InsLat, SampleType::WEIGHT_STRUCT),
+    strict("retire_lat", Field::RetireLat, SampleType::WEIGHT_STRUCT),
+    strict("cgroup", Field::Cgroup, SampleType::CGROUP),
+    strict("ip", Field::Ip, SampleType::IP),
+    known("sym", Field::Sym, PLACES),
+    known("symoff", Field::SymOff, PLACES),
+    known("dso", Field::Dso, PLACES),
+    strict("iregs", Field::Iregs, SampleType::REGS_INTR),
+    strict("uregs", Field::Uregs, SampleType::REGS_USER),
+    known("brstack", Field::BrStack, SampleType::BRANCH_STACK),
+    known("brstacksym", Field::BrStackSym, SampleType::BRANCH_STACK),
+    known("bpf-output", Field::BpfOutput, SampleType::RAW),
+    strict("phys_addr", Field::PhysAddr, SampleType::PHYS_ADDR),
+    strict("data_page_size", Field::DataPageSize, SampleType::DATA_PAGE_SIZE),
+    strict("code_page_size", Field::CodePageSize, SampleType::CODE_PAGE_SIZE),
+    known("srcline", Field::Srcline, SampleType::IP),
+    strict("read", Field::Read, SampleType::READ),
+    strict("ustack", Field::UserStack, SampleType::STACK_USER),
+    strict("aux", Field::Aux, SampleType::AUX),
+    strict("transaction", Field::Transaction, SampleType::TRANSACTION),
+    strict("id", Field::Id, IDS),
+    strict("stream_id", Field::StreamId, SampleType::STREAM_ID),
+    known("label", Field::Label, SampleType::empty()),
+    known("value", Field::Value, SampleType::empty()),
 ];
 
 /// Fields that perf knows and we do not print.
-const LATER: [&str; 23] = [
-    "iregs",
-    "uregs",
-    "brstack",
-    "brstacksym",
+const LATER: [&str; 13] = [
     "brstackoff",
     "brstackinsn",
     "brstackinsnlen",
@@ -74,249 +126,64 @@ const LATER: [&str; 23] = [
     "srccode",
     "ipc",
     "tod",
-    "data_src",
-    "data_page_size",
-    "code_page_size",
-    "ins_lat",
-    "retire_lat",
-    "cgroup",
 ];
+
+/// The field of a name.
+pub(super) fn named(word: &str) -> anyhow::Result<Field> {
+    if let Some(known) = KNOWN.iter().find(|known| known.name == word) {
+        return Ok(known.field);
+    }
+    if LATER.contains(&word) {
+        return Err(not_yet(&format!("-F {word}")));
+    }
+    let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+    Err(Problem::usage(format!("-F {word}: no such field")).hint(format!("there are {}", names.join(", "))).into())
+}
 
 /// A set of fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fields(u32);
+pub(crate) struct Fields(u64);
 
 impl Fields {
     pub(crate) const fn of(fields: &[Field]) -> Self {
         let mut bits = 0;
         let mut i = 0;
         while i < fields.len() {
-            bits |= 1 << fields[i] as u32;
+            bits |= 1 << fields[i] as u64;
             i += 1;
         }
         Fields(bits)
     }
 
     pub(crate) const fn has(self, field: Field) -> bool {
-        self.0 & (1 << field as u32) != 0
+        self.0 & (1 << field as u64) != 0
     }
 
-    const fn plus(self, other: Fields) -> Self {
+    /// Whether any of the others is in it.
+    pub(crate) const fn any(self, others: Fields) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    pub(super) const fn plus(self, other: Fields) -> Self {
         Fields(self.0 | other.0)
     }
 
-    const fn minus(self, other: Fields) -> Self {
+    pub(super) const fn minus(self, other: Fields) -> Self {
         Fields(self.0 & !other.0)
     }
-}
-
-/// The kinds of events that perf gives fields of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    Hardware,
-    Software,
-    Tracepoint,
-    Raw,
-    Breakpoint,
-    Other,
-}
-
-impl Class {
-    const ALL: [Class; 6] =
-        [Class::Hardware, Class::Software, Class::Tracepoint, Class::Raw, Class::Breakpoint, Class::Other];
-
-    /// The class of an event by `perf_event_attr.type`.
-    pub(crate) fn of(attr: &Attr) -> Self {
-        match attr.kind {
-            0 | 3 => Class::Hardware,
-            1 => Class::Software,
-            2 => Class::Tracepoint,
-            4 => Class::Raw,
-            5 => Class::Breakpoint,
-            _ => Class::Other,
-        }
-    }
-
-    /// What is printed when `-F` says nothing.
-    fn default(self) -> Fields {
-        use Field::*;
-        const HEAD: Fields = Fields::of(&[Comm, Tid, Cpu, Time, Event, Label, Value]);
-        const CODE: Fields = Fields::of(&[Ip, Sym, SymOff, Dso]);
-        const PERIOD: Fields = Fields::of(&[Period]);
-        match self {
-            Class::Tracepoint => HEAD.plus(Fields::of(&[Trace])),
-            Class::Software => HEAD.plus(CODE).plus(PERIOD).plus(Fields::of(&[BpfOutput])),
-            Class::Raw => HEAD.plus(CODE).plus(PERIOD).plus(Fields::of(&[Addr, Weight, PhysAddr])),
-            Class::Hardware | Class::Breakpoint | Class::Other => HEAD.plus(CODE).plus(PERIOD),
-        }
-    }
-
-    /// What makes no sense for the class and is left out without a word.
-    fn excluded(self) -> Fields {
-        match self {
-            Class::Tracepoint => Fields::of(&[Field::BpfOutput]),
-            Class::Software => Fields::of(&[Field::Trace]),
-            _ => Fields::of(&[Field::Trace, Field::BpfOutput]),
-        }
-    }
-}
-
-/// What `-F` asked for, per class.
-#[derive(Clone, Debug)]
-pub(crate) struct Choice {
-    fields: [Fields; 6],
-    /// Given on the command line, so that a field without data is an error and not left out.
-    asked: [bool; 6],
-}
-
-impl Choice {
-    /// The fields of `-F LIST`, or the usual ones.
-    ///
-    /// `LIST` is `[hw:|sw:|trace:|raw:|bp:]FIELD,…`; each field may be added to the usual ones by `+` or taken out
-    /// by `-`.
-    pub(crate) fn parse(lists: &[String]) -> anyhow::Result<Self> {
-        let mut choice = Choice { fields: Class::ALL.map(Class::default), asked: [false; 6] };
-        for list in lists {
-            choice.apply(list)?;
-        }
-        Ok(choice)
-    }
-
-    fn apply(&mut self, list: &str) -> anyhow::Result<()> {
-        let (classes, names) = split_class(list)?;
-        let words: Vec<&str> = names.split(',').map(str::trim).filter(|w| !w.is_empty()).collect();
-        if words.is_empty() {
-            return Err(Problem::usage(format!("-F {list}: no field"))
-                .hint("for example -F comm,tid,time,event,ip,sym")
-                .into());
-        }
-        let relative = words.iter().filter(|w| w.starts_with(['+', '-'])).count();
-        if relative != 0 && relative != words.len() {
-            return Err(Problem::usage(format!("-F {list}: fields with and without + or - cannot be mixed")).into());
-        }
-        for class in classes {
-            let i = *class as usize;
-            if relative == 0 {
-                self.fields[i] = Fields::default();
-                self.asked[i] = true;
-            }
-            for word in &words {
-                let field = Fields::of(&[named(word.trim_start_matches(['+', '-']))?]).minus(class.excluded());
-                self.fields[i] =
-                    if word.starts_with('-') { self.fields[i].minus(field) } else { self.fields[i].plus(field) };
-            }
-        }
-        Ok(())
-    }
-
-    /// The fields of all events of a class, given the first of them and whether any event has call chains.
-    ///
-    /// What the event does not carry is left out, or refused when it was asked for by name.
-    pub(crate) fn for_class(&self, class: Class, first: &Attr, name: &str, chains: bool) -> anyhow::Result<Fields> {
-        let mut fields = self.fields[class as usize];
-        let asked = self.asked[class as usize];
-        if class == Class::Tracepoint && !asked && chains {
-            fields = fields.plus(Fields::of(&[Field::Ip, Field::Sym, Field::SymOff, Field::Dso]));
-        }
-        for (word, field, needs) in NAMES {
-            let lacking = !needs.is_empty() && !first.sample_type.intersects(needs);
-            if !fields.has(field) || !lacking {
-                continue;
-            }
-            let fatal =
-                matches!(field, Field::Cpu | Field::Time | Field::Addr | Field::Ip | Field::Weight | Field::PhysAddr);
-            if asked && fatal {
-                let what = format!("the samples of '{name}' carry no {word}: cannot print it");
-                return Err(Problem::failed(what).hint(format!("leave {word} out of -F")).into());
-            }
-            fields = fields.minus(Fields::of(&[field]));
-        }
-        Ok(fields)
-    }
-}
-
-fn split_class(list: &str) -> anyhow::Result<(&'static [Class], &str)> {
-    let Some((word, rest)) = list.split_once(':') else { return Ok((&Class::ALL, list)) };
-    let classes: &'static [Class] = match word {
-        "hw" => &[Class::Hardware],
-        "sw" => &[Class::Software],
-        "trace" => &[Class::Tracepoint],
-        "raw" => &[Class::Raw],
-        "bp" => &[Class::Breakpoint],
-        "synth" => return Err(not_yet("-F synth:")),
-        _ => return Err(Problem::usage(format!("-F {list}: no kind of event is called {word}")).into()),
-    };
-    Ok((classes, rest))
-}
-
-fn named(word: &str) -> anyhow::Result<Field> {
-    if let Some((_, field, _)) = NAMES.iter().find(|(name, ..)| *name == word) {
-        return Ok(*field);
-    }
-    if LATER.contains(&word) {
-        return Err(not_yet(&format!("-F {word}")));
-    }
-    let names: Vec<&str> = NAMES.iter().map(|(name, ..)| *name).collect();
-    Err(Problem::usage(format!("-F {word}: no such field")).hint(format!("there are {}", names.join(", "))).into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn attr(kind: u32, sample_type: SampleType) -> Attr {
-        Attr { kind, sample_type, ..Attr::default() }
-    }
-
-    fn fields(lists: &[&str], attr: &Attr, chains: bool) -> anyhow::Result<Fields> {
-        let lists: Vec<String> = lists.iter().map(|l| (*l).to_owned()).collect();
-        Choice::parse(&lists)?.for_class(Class::of(attr), attr, "cpu-clock", chains)
-    }
-
-    const USUAL: SampleType = SampleType::IP.union(SampleType::TID).union(SampleType::TIME).union(SampleType::PERIOD);
-
     #[test]
-    fn without_a_list_a_line_holds_what_the_event_carries() {
-        use Field::*;
-        let got = fields(&[], &attr(1, USUAL), false).unwrap();
-        assert_eq!(got, Fields::of(&[Comm, Tid, Time, Event, Ip, Sym, SymOff, Dso, Period, Label, Value]));
-        let with_cpu = fields(&[], &attr(1, USUAL.union(SampleType::CPU)), false).unwrap();
-        assert!(with_cpu.has(Cpu));
-    }
-
-    #[test]
-    fn tracepoints_show_code_only_with_chains() {
-        let point = attr(2, USUAL.union(SampleType::RAW));
-        assert!(!fields(&[], &point, false).unwrap().has(Field::Ip));
-        assert!(fields(&[], &point, true).unwrap().has(Field::Ip));
-        assert!(!fields(&["comm,event"], &point, true).unwrap().has(Field::Ip));
-    }
-
-    #[test]
-    fn a_list_replaces_and_signs_change() {
-        use Field::*;
-        let clock = attr(1, USUAL);
-        assert_eq!(fields(&["comm,ip"], &clock, false).unwrap(), Fields::of(&[Comm, Ip]));
-        let less = fields(&["-period,-symoff"], &clock, false).unwrap();
-        assert_eq!(less, Fields::of(&[Comm, Tid, Time, Event, Ip, Sym, Dso, Label, Value]));
-        assert!(fields(&["+addr"], &attr(1, USUAL.union(SampleType::ADDR)), false).unwrap().has(Addr));
-        assert!(!fields(&["sw:comm"], &clock, false).unwrap().has(Ip));
-        assert!(fields(&["hw:comm"], &clock, false).unwrap().has(Ip));
-    }
-
-    #[test]
-    fn what_cannot_be_printed_is_refused_by_name() {
-        let clock = attr(1, USUAL);
-        let error = fields(&["comm,cpu"], &clock, false).unwrap_err();
-        assert_eq!(error.to_string(), "the samples of 'cpu-clock' carry no cpu: cannot print it");
-        for (list, says) in [
-            ("comm,srccode", "-F srccode: not supported yet"),
-            ("comm,nonsense", "-F nonsense: no such field"),
-            ("", "-F : no field"),
-            ("comm,-ip", "-F comm,-ip: fields with and without + or - cannot be mixed"),
-            ("tp:comm", "-F tp:comm: no kind of event is called tp"),
-        ] {
-            assert_eq!(fields(&[list], &clock, false).unwrap_err().to_string(), says);
-        }
+    fn each_field_has_one_name() {
+        let all = KNOWN.iter().fold(Fields::default(), |all, known| {
+            let this = Fields::of(&[known.field]);
+            assert!(!all.any(this), "{} is another's", known.name);
+            all.plus(this)
+        });
+        assert_eq!(all.0, (1 << KNOWN.len()) - 1);
     }
 }

@@ -4,6 +4,7 @@ use afterimage_perf_data::FileReader;
 use afterimage_profile::{CpuMode, Frame, Lines, Loc, Place, Resolver, SourceLine, State, Step, TimedSample};
 use rustc_hash::FxHashMap;
 
+use super::branches::mode_of;
 use super::digits::hex;
 use crate::terminal::clean;
 
@@ -39,18 +40,25 @@ pub(crate) struct FrameLines<'f> {
     /// One for each shape: all events of a kind share theirs.
     names: Vec<Names>,
     store: Vec<u8>,
+    /// Most addresses of a call chain that are shown.
+    deepest: usize,
 }
 
 impl<'f> FrameLines<'f> {
-    /// `lines`: whether any event shows lines of source code.
-    pub(crate) fn new(reader: &'f FileReader<'f>, resolver: Resolver, lines: bool) -> Self {
+    /// `lines`: whether any event shows lines of source code; `deepest`: most addresses of a call chain that are shown.
+    pub(crate) fn new(reader: &'f FileReader<'f>, resolver: Resolver, lines: bool, deepest: usize) -> Self {
         let lines = lines.then(|| Lines::new(reader));
-        FrameLines { resolver, lines, names: Vec::new(), store: Vec::new() }
+        FrameLines { resolver, lines, names: Vec::new(), store: Vec::new(), deepest }
     }
 
     /// The lines of a call chain, innermost first.
     pub(crate) fn chain(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, shape: Shape) {
+        let mut left = self.deepest;
         state.walk(sample, |step| {
+            if left == 0 {
+                return;
+            }
+            left -= 1;
             out.push(b'\t');
             hex(out, shown(&step), 16);
             out.extend_from_slice(self.name(state, step.loc, step.caller, shape));
@@ -69,6 +77,18 @@ impl<'f> FrameLines<'f> {
     pub(crate) fn data(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, addr: u64, shape: Shape) {
         let loc = state.locate(sample.process, CpuMode::Unknown, addr);
         out.extend_from_slice(self.name(state, loc, false, Shape { line: false, ..shape }));
+    }
+
+    /// What an address of a branch belongs to: the symbol, or the object in brackets, with no blank before it.
+    pub(crate) fn bare(&mut self, state: &State, sample: &TimedSample<'_>, addr: u64, symbol: bool) -> &[u8] {
+        let loc = state.locate(sample.process, mode_of(sample, addr), addr);
+        let text = self.name(state, loc, false, Shape { symbol, offset: symbol, dso: !symbol, line: false });
+        text.strip_prefix(b" ").unwrap_or(text)
+    }
+
+    /// The kernel's function at an address, and how far from its start.
+    pub(crate) fn function(&mut self, state: &State, sample: &TimedSample<'_>, addr: u64) -> Option<(String, u64)> {
+        function(&mut self.resolver, state, sample, addr)
     }
 
     /// A caller's place is the last byte of its call; what is shown is the address behind it.
@@ -104,6 +124,19 @@ impl<'f> FrameLines<'f> {
         let from = span.from as usize;
         self.store.get(from..from + span.len as usize).unwrap_or_default()
     }
+}
+
+/// The kernel's function at an address, and how far from its start.
+pub(super) fn function(
+    resolver: &mut Resolver,
+    state: &State,
+    sample: &TimedSample<'_>,
+    addr: u64,
+) -> Option<(String, u64)> {
+    let loc = state.locate(sample.process, CpuMode::Kernel, addr);
+    let frame = resolver.frame(state, loc);
+    let name = frame.symbol.as_ref().ok()?;
+    Some((clean(name).into_owned(), frame.offset))
 }
 
 /// perf shows offsets in files for addresses of processes, and the addresses themselves for the kernel.

@@ -4,11 +4,13 @@ use afterimage_perf_data::{EventDesc, FileReader};
 use afterimage_profile::{CommId, CpuMode, Resolver, Said, SaidTypes, State, TimedSample};
 use rustc_hash::FxHashMap;
 
+use super::choice::Class;
 use super::digits::{decimal, hex, id, pad, right, zeros};
-use super::fields::{Class, Field, Fields};
+use super::fields::{Field, Fields};
 use super::frames::{FrameLines, Shape};
+use super::sampled::{RegisterNames, Widest};
 use super::trace::Formats;
-use super::{bpf_output, said};
+use super::{bpf_output, branches, said, sampled};
 use crate::terminal::clean;
 
 /// How the lines of one event look.
@@ -24,11 +26,15 @@ pub(crate) struct EventLine {
     tracepoint: Option<u64>,
     /// The data address is one of code or data that has names.
     named_addr: bool,
+    /// Fields are shown for which a sample is decoded as a whole.
+    decodes: bool,
+    registers: RegisterNames,
     shape: Shape,
 }
 
 impl EventLine {
-    pub(crate) fn new(event: &EventDesc, fields: Fields, chain: bool, width: usize) -> Self {
+    /// `machine`: the architecture as the recording names it.
+    pub(crate) fn new(event: &EventDesc, fields: Fields, chain: bool, width: usize, machine: Option<&str>) -> Self {
         let mut name = Vec::new();
         right(&mut name, &clean(&event.name), width);
         name.extend_from_slice(b": ");
@@ -48,6 +54,8 @@ impl EventLine {
             bpf_output: software && event.attr.config == 10,
             tracepoint: (class == Class::Tracepoint && fields.has(Field::Trace)).then_some(event.attr.config),
             named_addr: software && matches!(event.attr.config, 2 | 5 | 6),
+            decodes: sampled::takes_decoding(fields),
+            registers: RegisterNames::of(event, machine),
             shape,
         }
     }
@@ -61,6 +69,7 @@ pub(crate) struct Printer<'f> {
     types: SaidTypes<'f>,
     comms: FxHashMap<CommId, Box<str>>,
     nanoseconds: bool,
+    widest: Widest,
 }
 
 impl<'f> Printer<'f> {
@@ -69,11 +78,12 @@ impl<'f> Printer<'f> {
         reader: &'f FileReader<'f>,
         formats: Formats,
         resolver: Resolver,
+        deepest: usize,
         nanoseconds: bool,
     ) -> Self {
-        let frames = FrameLines::new(reader, resolver, events.iter().any(|event| event.shape.line));
+        let frames = FrameLines::new(reader, resolver, events.iter().any(|event| event.shape.line), deepest);
         let types = SaidTypes::new(reader.private());
-        Printer { events, frames, formats, types, comms: FxHashMap::default(), nanoseconds }
+        Printer { events, frames, formats, types, comms: FxHashMap::default(), nanoseconds, widest: Widest::default() }
     }
 
     /// Appends the lines of one sample, and of what was said of it.
@@ -110,7 +120,8 @@ impl<'f> Printer<'f> {
         }
         if let Some(id) = event.tracepoint {
             if let Ok(Some(raw)) = sample.decode().map(|all| all.raw) {
-                self.formats.print(out, id, raw);
+                let frames = &mut self.frames;
+                self.formats.print(out, id, raw, &mut |address| frames.function(state, sample, address));
             }
         }
         if has(Field::Label) {
@@ -123,7 +134,10 @@ impl<'f> Printer<'f> {
                 lines.data(out, state, sample, addr, event.shape);
             }
         }
-        rare(out, sample, event.fields);
+        let all = if event.decodes { sample.decode().ok() } else { None };
+        if let Some(all) = &all {
+            sampled::before(out, all, state, sample, event.fields, &mut self.widest);
+        }
         if chain {
             out.push(b'\n');
             lines.chain(out, state, sample, event.shape);
@@ -131,8 +145,17 @@ impl<'f> Printer<'f> {
             out.push(b' ');
             lines.ip(out, state, sample, event.shape);
         }
+        if let Some(all) = &all {
+            sampled::registers(out, all, &event.registers, event.fields);
+            if let (true, Some(stack)) = (has(Field::BrStack) || has(Field::BrStackSym), &all.branch_stack) {
+                branches::write(out, stack, lines, state, sample, event.fields);
+            }
+        }
         if event.bpf_output && has(Field::BpfOutput) && said.is_empty() {
             bpf_output::write(out, sample);
+        }
+        if let Some(all) = &all {
+            sampled::behind(out, all, event.fields);
         }
         if has(Field::Value) {
             said::values(out, &self.types, said);
@@ -182,19 +205,4 @@ fn stamp(out: &mut Vec<u8>, time: u64, nanoseconds: bool) {
         zeros(out, rest / 1000, 6)
     }
     out.extend_from_slice(b": ");
-}
-
-/// Fields that are decoded only where they are asked for.
-fn rare(out: &mut Vec<u8>, sample: &TimedSample<'_>, fields: Fields) {
-    if !fields.has(Field::Weight) && !fields.has(Field::PhysAddr) {
-        return;
-    }
-    let Ok(all) = sample.decode() else { return };
-    if let (true, Some(weight)) = (fields.has(Field::Weight), all.weight) {
-        decimal(out, weight, 16);
-        out.push(b' ');
-    }
-    if let (true, Some(address)) = (fields.has(Field::PhysAddr), all.phys_addr) {
-        hex(out, address, 16);
-    }
 }

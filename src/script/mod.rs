@@ -1,18 +1,22 @@
 //! `afterimage script`: every sample as lines, in the layout of `perf script`, so that what reads that reads ours.
 
 mod bpf_output;
+mod branches;
+mod choice;
 mod digits;
 mod fields;
 mod frames;
+mod json;
 mod line;
 mod said;
+mod sampled;
 mod trace;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 use afterimage_perf_data::features::bit;
-use afterimage_perf_data::{Endian, FileReader, SampleType};
+use afterimage_perf_data::{FileReader, SampleType};
 use afterimage_profile::{ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay_from};
 use anyhow::Context;
 
@@ -21,7 +25,9 @@ use crate::exit::Exit;
 use crate::input::Input;
 use crate::out;
 use crate::say::Say;
-use fields::{Choice, Class, Fields};
+use choice::{Choice, Class};
+use fields::Fields;
+use json::JsonPrinter;
 use line::{EventLine, Printer};
 use trace::Formats;
 
@@ -30,13 +36,18 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
     let choice = Choice::parse(&args.fields)?;
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
-    let events = event_lines(&reader, &choice, !args.hide_call_graph)?;
+    let chains = !args.hide_call_graph;
+    let events = if args.json { Vec::new() } else { event_lines(&reader, &choice, chains)? };
     let mut to = out::stdout()?;
     if args.header {
         crate::header::write(&mut to, &reader, &afterimage_profile::ReplayStats::default())?;
     }
     let resolver = Resolver::new(&reader, input.resolve_at_once());
-    let printer = Printer::new(events, &reader, formats(&reader), resolver, args.ns);
+    let (formats, deepest) = (formats(&reader), args.max_stack.unwrap_or(usize::MAX));
+    let printer = match args.json {
+        true => Print::Json(JsonPrinter::new(&reader, formats, resolver, chains.then_some(deepest))),
+        false => Print::Text(Printer::new(events, &reader, formats, resolver, deepest, args.ns)),
+    };
     let mut lines = Lines { printer, buffer: Vec::new(), to, failed: None };
     let replayed = replay_from(&reader, &mut input.source(&reader)?, &ReplayOptions::default(), &mut lines);
     lines.write_out();
@@ -68,7 +79,7 @@ fn event_lines(reader: &FileReader<'_>, choice: &Choice, show_chains: bool) -> a
                 fields
             }
         };
-        lines.push(EventLine::new(event, fields, has_chain(i), width));
+        lines.push(EventLine::new(event, fields, has_chain(i), width, reader.features().arch.as_deref()));
     }
     Ok(lines)
 }
@@ -76,16 +87,19 @@ fn event_lines(reader: &FileReader<'_>, choice: &Choice, show_chains: bool) -> a
 /// The formats of the recording's tracepoints.
 fn formats(reader: &FileReader<'_>) -> Formats {
     let section = reader.features().unknown.iter().find(|(feature, _)| *feature == bit::TRACING_DATA);
-    let bytes = section.and_then(|(_, range)| reader.bytes(range));
-    match (bytes, reader.endian()) {
-        (Some(bytes), Endian::Little) => Formats::parse(bytes),
-        _ => Formats::default(),
-    }
+    section.and_then(|(_, range)| reader.bytes(range)).map_or(Formats::default(), Formats::parse)
+}
+
+/// What makes lines of samples.
+#[expect(clippy::large_enum_variant, reason = "there is one of them")]
+enum Print<'f> {
+    Text(Printer<'f>),
+    Json(JsonPrinter<'f>),
 }
 
 /// Gathers lines and writes them in big pieces. After a failed write nothing more is made.
 struct Lines<'f> {
-    printer: Printer<'f>,
+    printer: Print<'f>,
     buffer: Vec<u8>,
     to: BufWriter<File>,
     failed: Option<io::Error>,
@@ -111,7 +125,10 @@ impl Sink for Lines<'_> {
         if self.failed.is_some() {
             return;
         }
-        self.printer.sample(&mut self.buffer, state, sample, said);
+        match &mut self.printer {
+            Print::Text(printer) => printer.sample(&mut self.buffer, state, sample, said),
+            Print::Json(printer) => printer.sample(&mut self.buffer, state, sample, said),
+        }
         if self.buffer.len() >= PIECE {
             self.write_out();
         }

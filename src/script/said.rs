@@ -40,7 +40,7 @@ pub(crate) fn values(out: &mut Vec<u8>, types: &SaidTypes<'_>, said: &[Said<'_>]
     }
 }
 
-fn text(types: &SaidTypes<'_>, said: &Said<'_>) -> String {
+pub(super) fn text(types: &SaidTypes<'_>, said: &Said<'_>) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     let _ = match types.read(said) {

@@ -1,18 +1,31 @@
-//! The TRACING_DATA section: a magic number and a version, two header formats, then the text of each event's format.
+//! The TRACING_DATA section: a magic number and a version, two header formats, then the text of each event's format, the
+//! kernel's symbols, and texts that records point to.
 
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// The texts of the formats, as far as the section goes.
-pub(super) fn formats(section: &[u8]) -> Vec<&str> {
-    let mut texts = Vec::new();
-    let _ = read(&mut Bytes { rest: section, little: true }, &mut texts);
-    texts
+/// What the section holds, as far as it goes.
+#[derive(Debug)]
+pub(super) struct Contents<'s> {
+    /// The texts of the formats.
+    pub(super) formats: Vec<&'s str>,
+    /// Lines of `ADDRESS : "text"`, which the kernel has in `printk_formats`.
+    pub(super) strings: &'s str,
+    /// The numbers of records have their lowest byte first.
+    pub(super) little: bool,
 }
 
-fn read<'s>(bytes: &mut Bytes<'s>, texts: &mut Vec<&'s str>) -> Option<()> {
+/// Reads the section.
+pub(super) fn read(section: &[u8]) -> Contents<'_> {
+    let mut contents = Contents { formats: Vec::new(), strings: "", little: true };
+    let _ = read_all(&mut Bytes { rest: section, little: true }, &mut contents);
+    contents
+}
+
+fn read_all<'s>(bytes: &mut Bytes<'s>, contents: &mut Contents<'s>) -> Option<()> {
     (bytes.take(MAGIC.len())? == MAGIC).then_some(())?;
     bytes.string()?;
     bytes.little = bytes.take(1)?[0] == 0;
+    contents.little = bytes.little;
     // The size of a long, and of a page.
     bytes.take(1 + 4)?;
     for _ in 0..2 {
@@ -22,13 +35,17 @@ fn read<'s>(bytes: &mut Bytes<'s>, texts: &mut Vec<&'s str>) -> Option<()> {
     }
     // Events of the function tracer, of which perf has none.
     let count = bytes.u32()?;
-    texts_of(bytes, count, texts)?;
+    texts_of(bytes, count, &mut contents.formats)?;
     let systems = bytes.u32()?;
     for _ in 0..systems {
         bytes.string()?;
         let count = bytes.u32()?;
-        texts_of(bytes, count, texts)?;
+        texts_of(bytes, count, &mut contents.formats)?;
     }
+    let symbols = bytes.u32()?;
+    bytes.take(symbols as usize)?;
+    let strings = bytes.u32()?;
+    contents.strings = std::str::from_utf8(bytes.take(strings as usize)?).ok()?;
     Some(())
 }
 

@@ -289,6 +289,8 @@ fn size_of_type(words: &[&str]) -> Option<(usize, bool)> {
             Some((8, false))
         }
         "s64" | "int64_t" | "loff_t" | "ssize_t" => Some((8, true)),
+        // Of another type it is not known how wide it is.
+        name if name.ends_with("_t") => Some((8, false)),
         _ => None,
     };
     match last {

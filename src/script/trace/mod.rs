@@ -7,35 +7,57 @@ mod container;
 mod expr;
 mod format;
 mod print;
+mod spec;
 
 use rustc_hash::FxHashMap;
 
 use format::Format;
+pub(super) use print::Value;
+
+/// Finds the function that a kernel address is in, and how far from its start.
+pub(super) type Names<'n> = &'n mut dyn FnMut(u64) -> Option<(String, u64)>;
 
 /// The formats of all tracepoints in a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Formats {
     by_id: FxHashMap<u64, Format>,
+    /// Texts of the kernel by their addresses.
+    strings: FxHashMap<u64, String>,
 }
 
 impl Formats {
     /// Reads the TRACING_DATA section of a recording; what is damaged in it is left out.
     pub(crate) fn parse(section: &[u8]) -> Self {
         let mut by_id = FxHashMap::default();
-        for text in container::formats(section) {
+        let contents = container::read(section);
+        for text in contents.formats {
             if let Some(format) = Format::parse(text) {
-                by_id.insert(format.id, format);
+                by_id.insert(format.id, Format { little: contents.little, ..format });
             }
         }
-        Formats { by_id }
+        Formats { by_id, strings: contents.strings.lines().filter_map(string).collect() }
     }
 
     /// Appends the text of a record of the tracepoint `id` (`perf_event_attr.config`).
-    pub(crate) fn print(&self, out: &mut Vec<u8>, id: u64, raw: &[u8]) {
+    pub(crate) fn print(&self, out: &mut Vec<u8>, id: u64, raw: &[u8], names: Names<'_>) {
         if let Some(format) = self.by_id.get(&id) {
-            print::write(out, format, raw);
+            print::write(out, format, raw, &self.strings, names);
         }
     }
+
+    /// The fields of such a record, those that all tracepoints have among them, as far as they fit into it; none where there
+    /// is no format.
+    pub(crate) fn fields<'r>(&'r self, id: u64, raw: &'r [u8]) -> Vec<(&'r str, Value<'r>)> {
+        self.by_id.get(&id).map_or(Vec::new(), |format| print::fields(format, raw))
+    }
+}
+
+/// One line of `printk_formats`.
+fn string(line: &str) -> Option<(u64, String)> {
+    let (address, text) = line.split_once(" : ")?;
+    let address = u64::from_str_radix(address.trim().trim_start_matches("0x"), 16).ok()?;
+    let text = text.trim().strip_prefix('"')?.strip_suffix('"')?;
+    Some((address, text.strip_suffix("\\n").unwrap_or(text).to_owned()))
 }
 
 #[cfg(test)]

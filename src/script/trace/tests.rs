@@ -30,7 +30,9 @@ fn record(state: i64) -> Vec<u8> {
 
 fn printed(format: &Format, raw: &[u8]) -> String {
     let mut out = Vec::new();
-    print::write(&mut out, format, raw);
+    let strings = [(0xabcd, "at".to_owned())].into_iter().collect();
+    let mut names = |address: u64| (address >> 4 == 7).then(|| ("seven".to_owned(), address & 15));
+    print::write(&mut out, format, raw, &strings, &mut names);
     String::from_utf8(out).unwrap()
 }
 
@@ -73,4 +75,59 @@ fn a_format_cut_anywhere_is_no_panic() {
 fn nesting_has_an_end() {
     let deep = format!("ID: 1\nprint fmt: \"%d\", {}1{}\n", "(".repeat(100_000), ")".repeat(100_000));
     assert!(Format::parse(&deep).unwrap().print.is_none());
+}
+
+/// A format with one field of each sort, printed by `print`.
+fn made(print: &str, raw: &[u8]) -> String {
+    let fields = [
+        "field:unsigned long p;\toffset:0;\tsize:8;\tsigned:0;",
+        "field:__u8 b[16];\toffset:8;\tsize:16;\tsigned:0;",
+        "field:unsigned char addr[6];\toffset:24;\tsize:6;\tsigned:0;",
+    ];
+    let format = Format::parse(&format!("name: made\nID: 1\nformat:\n\t{}\nprint fmt: {print}\n", fields.join("\n\t")));
+    printed(&format.unwrap(), raw)
+}
+
+#[test]
+fn pointers_are_what_their_letters_say() {
+    let mut raw = vec![0; 30];
+    raw[8..24].copy_from_slice(&[2, 0, 1, 2, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+    raw[24..30].copy_from_slice(&[0, 0x1b, 2, 3, 4, 255]);
+    for (address, print, text) in [
+        (0x72_u64, r#""%pS", (void *)REC->p"#, "seven+0x2"),
+        (0x72, r#""in %ps", REC->p"#, "in seven"),
+        (0x82, r#""%pS", REC->p"#, "0x82"),
+        (0, r#""%p", REC->p"#, "(nil)"),
+        (0xabcd, r#""%s here", REC->p"#, "at here"),
+        (0xabce, r#""%s", REC->p"#, "abce"),
+        (0x1234, r#""%#08lx %#x", REC->p, 0"#, "0x001234 0"),
+        (0, r#""%pI4", REC->b"#, "2.0.1.2"),
+        (0, r#""%pI6c", REC->b"#, "200:102:a00:1::1"),
+        (0, r#""%pISpc", REC->b"#, "10.0.0.1:258"),
+        (0, r#""%pU", REC->b"#, "02000102-0a00-0001-0000-000000000001"),
+        (0, r#""%02x:%02x", REC->addr[1], REC->addr[5]"#, "1b:ff"),
+        (1, r#""%s", __print_flags(REC->p, "|", { UNKNOWN, "no" }, { ( gfp_t)1, "one" }, { 0, ((void *)0) })"#, "one"),
+        (1, r#""%s", __print_symbolic(REC->p, { UNKNOWN, "no" }, { 2, "two" })"#, "0x1"),
+        (
+            5,
+            r#""%p %d", (((struct page *)vmemmap_base) + (REC->p)), __builtin_expect(!!(REC->p >= 5), 0) ? 1 : 2"#,
+            "0x5 1",
+        ),
+        (3, "\"of\ntwo %d\n\", REC->p", "of\\x0atwo 3"),
+    ] {
+        raw[..8].copy_from_slice(&address.to_le_bytes());
+        assert_eq!(made(print, &raw), text, "{print}");
+    }
+    // What there are no letters for, and what lacks its bytes, is listed by field.
+    assert!(made(r#""%pXY", REC->b"#, &raw).starts_with("p=0x3 b={0x2,"));
+    assert!(made(r#""%pU", REC->b"#, &raw[..20]).starts_with("p=0x3 b=?"));
+}
+
+#[test]
+fn numbers_of_the_other_byte_order() {
+    let text =
+        "name: made\nID: 1\nformat:\n\tfield:int n;\toffset:0;\tsize:4;\tsigned:1;\n\nprint fmt: \"%d\", REC->n\n";
+    let format = Format { little: false, ..Format::parse(text).unwrap() };
+    assert_eq!(printed(&format, &[255, 255, 255, 0]), "-256");
+    assert_eq!(print::fields(&format, &[0, 0, 1, 2]), [("n", print::Value::Number(258))]);
 }
