@@ -167,7 +167,8 @@ fn copies_end_with_their_texts(texts: &Texts) {
     let mut starts = BTreeMap::<u64, Vec<&TextDesc>>::new();
     texts.texts.iter().for_each(|text| starts.entry(text.address).or_default().push(text));
     for text in &texts.texts {
-        let (born, gone) = (text.born_ns.unwrap_or(0), text.gone_ns.unwrap_or(u64::MAX));
+        // Of what only its free told of nobody knows since when it stood there.
+        let (born, gone) = (text.born_ns.unwrap_or(u64::MAX), text.gone_ns.unwrap_or(u64::MAX));
         for bytes in texts.bytes(text, true) {
             assert!(
                 text.length.is_none_or(|length| bytes.len() <= length as usize),
