@@ -153,14 +153,14 @@ fn flight_recorder_keeps_only_what_follows_its_trigger() {
     let _turn = beside();
     let folder = folder();
     let (path, trigger) = (file(&folder, "a.data"), file(&folder, "launch-it"));
-    std::fs::copy("/bin/true", &trigger).unwrap();
+    std::fs::copy(workload::build().faults, &trigger).unwrap();
     let mut busy = Command::new(workload::build().split).arg("600").stdout(Stdio::null()).spawn().unwrap();
     let window = format!("window_ns={WINDOW}");
     let words = ["--handler", &object("flight_recorder"), "--set", "trigger=launch-it", "--set", &window];
     let recorder = start(&path, &[&["-a", "-e", "cpu-clock", "-F", "999"][..], &words].concat());
     until("samples have been dropped", || so_far(&path).is_some_and(|sum| sum.dropped > Some(200)));
     let before = now_ns();
-    assert!(Command::new(&trigger).status().unwrap().success());
+    assert!(Command::new(&trigger).arg("1").stdout(Stdio::null()).status().unwrap().success());
     let after = now_ns();
     until("samples are dropped again", || {
         let sum = so_far(&path).unwrap_or_default();
