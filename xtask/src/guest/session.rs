@@ -22,7 +22,7 @@ const DISK_BYTES: u64 = 4 << 30;
 const MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
 /// Programs of this machine that go before busybox's of the same name, where they are there. Tests use more of them
 /// than busybox has, and its shell runs commands in its own process where others fork or exec.
-const OWN: [&str; 3] = ["sh", "setpriv", "xz"];
+const OWN: [&str; 4] = ["sh", "setarch", "setpriv", "xz"];
 
 /// How many of its tests a guest's summary names.
 const SLOWEST: usize = 12;
