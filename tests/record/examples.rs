@@ -9,7 +9,7 @@ use afterimage_testkit::{Need, guest, has, objects, workload};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::common::{file, folder, stderr, word};
-use crate::helper::{beside, event, report, samples_in, signal, start, tally, until};
+use crate::helper::{beside, event, report, samples_in, signal, start, tally, until_of};
 use crate::objects::{ARCH, NEEDS, address_in, held, object, with_object, word_at};
 
 fn half_at(value: &[u8], at: usize) -> u64 {
@@ -157,12 +157,12 @@ fn flight_recorder_keeps_only_what_follows_its_trigger() {
     let mut busy = Command::new(workload::build().split).arg("600").stdout(Stdio::null()).spawn().unwrap();
     let window = format!("window_ns={WINDOW}");
     let words = ["--handler", &object("flight_recorder"), "--set", "trigger=launch-it", "--set", &window];
-    let recorder = start(&path, &[&["-a", "-e", "cpu-clock", "-F", "999"][..], &words].concat());
-    until("samples have been dropped", || so_far(&path).is_some_and(|sum| sum.dropped > Some(200)));
+    let mut recorder = start(&path, &[&["-a", "-e", "cpu-clock", "-F", "999"][..], &words].concat());
+    until_of(&mut recorder, "samples have been dropped", || so_far(&path).is_some_and(|sum| sum.dropped > Some(200)));
     let before = now_ns();
     assert!(Command::new(&trigger).arg("1").stdout(Stdio::null()).status().unwrap().success());
     let after = now_ns();
-    until("samples are dropped again", || {
+    until_of(&mut recorder, "samples are dropped again", || {
         let sum = so_far(&path).unwrap_or_default();
         now_ns() > after + 2 * WINDOW && sum.ring.delivered > 20 && sum.dropped > Some(300)
     });

@@ -58,6 +58,17 @@ pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// The same of a recording under way, which says why where it ended.
+pub(crate) fn until_of(recorder: &mut Child, what: &str, mut so: impl FnMut() -> bool) {
+    until(what, || {
+        let ended = recorder.try_wait().unwrap().is_some();
+        if let (true, Some(said)) = (ended, recorder.stderr.take()) {
+            panic!("{what}: the recording ended: {}", std::io::read_to_string(said).unwrap());
+        }
+        so()
+    });
+}
+
 /// Waits until what the header of a recording covers is several passes that brought so many samples: whenever the
 /// recorder is killed from then on, it leaves these. The journal, and the length of the file, may be ahead of them.
 pub(crate) fn until_covered(path: &Path, samples: u64) {

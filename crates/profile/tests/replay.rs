@@ -52,6 +52,23 @@ fn an_exec_gives_a_name_and_takes_the_maps_when_the_new_image_has_its_own() {
     assert_eq!((stats.first_time, stats.last_time), (Some(10), Some(32)));
 }
 
+/// Not every machine has the page that the kernel maps last.
+#[test]
+fn a_new_image_that_maps_for_itself_has_nothing_of_the_old_one() {
+    let mut r = Recording::new();
+    r.comm(0, 5, "sh", false);
+    r.mmap(0, 5, 0x1000, 0x1000, 0, "/bin/sh");
+    r.comm(10, 5, "md5sum", true);
+    for (n, path) in ["/bin/md5sum", "/lib/ld.so", "/lib/a.so"].into_iter().enumerate() {
+        r.mmap(11, 5, 0x10000 * (n as u64 + 1), 0x1000, 0, path);
+    }
+    r.sample(12, 5, 0x1010);
+    r.mmap(13, 5, 0x80000, 0x1000, 0, "/lib/libc.so");
+    r.sample(14, 5, 0x1010);
+    let (lines, _) = lines(&r.finish());
+    assert_eq!(lines, ["12 5 md5sum /bin/sh+0x10", "14 5 md5sum nothing+0x1010"]);
+}
+
 #[test]
 fn a_fork_has_its_parents_maps_until_it_changes_them() {
     let mut r = Recording::new();

@@ -136,7 +136,7 @@ fn ours(text: &str) -> Result<(u64, u64)> {
 
 /// The keys of its map are a stack of many lines, a comma and a name.
 fn bpftrace(text: &str) -> Result<(u64, u64)> {
-    for line in text.lines() {
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let said: Value = serde_json::from_str(line).context("what bpftrace prints")?;
         let Some(map) = said["data"]["@"].as_object() else { continue };
         let of = |value: &Value| value.as_u64().unwrap_or(0);

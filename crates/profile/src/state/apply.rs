@@ -23,6 +23,10 @@ struct Mapped<'a> {
     misc: u16,
 }
 
+/// What the kernel maps of a new image before it sets the registers: the program, its interpreter, and last the page
+/// `[vdso]`. Where a machine has no such page, the map after these is the new image's own doing.
+const MAPPED_BY_EXEC: usize = 3;
+
 impl State {
     /// Changes the state as the record says. Samples change nothing.
     pub(crate) fn apply(&mut self, time: u64, record: &Record<'_>, stats: &mut ReplayStats) {
@@ -83,9 +87,9 @@ impl State {
         let mapping = Mapping { start: map.addr, end, object, delta };
         let changed = process.space.maps.insert(mapping, &mut self.priorities);
         let changed = process.space.before_exec.is_some() || changed;
-        // The kernel maps this page last before it sets the registers of the new image.
-        if map.path == b"[vdso]" {
-            process.space.before_exec = None;
+        let space = &mut process.space;
+        if space.before_exec.is_some() && (map.path == b"[vdso]" || space.maps.all().len() > MAPPED_BY_EXEC) {
+            space.before_exec = None;
         }
         // A map where nothing was leaves all that was known of this address space right.
         if changed || process.space.shared {

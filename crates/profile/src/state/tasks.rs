@@ -40,8 +40,8 @@ pub(crate) struct Process {
 pub(crate) struct Space {
     pub(crate) id: SpaceId,
     pub(crate) maps: Maps,
-    /// Between an exec and the map of the new image's vDSO: what the old one had mapped. The kernel says that the exec
-    /// happened, and maps the new image, while the registers of the task are still those of the old one.
+    /// Between an exec and the last map that the kernel makes for the new image: what the old one had mapped. The kernel says
+    /// that the exec happened, and maps the new image, while the registers of the task are still those of the old one.
     pub(crate) before_exec: Option<Maps>,
     /// Whether another process has the same id.
     pub(crate) shared: bool,
