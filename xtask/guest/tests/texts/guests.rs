@@ -24,7 +24,8 @@ fn trampolines_are_copied_as_they_go() {
         // Tasks have to leave a trampoline before it is freed, which may take longer than the recording: then it was read
         // where it stood.
         let Some(text) = gone.iter().find(|text| text.gone_ns.is_some()) else {
-            assert!(gone.iter().all(|text| text.images.iter().any(|image| image.way == "memory" && image.proven)));
+            // Proven where its bytes show where it ends.
+            assert!(gone.iter().all(|text| text.images.iter().any(|image| image.way == "memory")));
             continue;
         };
         freed += 1;
