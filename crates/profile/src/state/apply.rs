@@ -23,9 +23,9 @@ struct Mapped<'a> {
     misc: u16,
 }
 
-/// What the kernel maps of a new image before it sets the registers: the program, its interpreter, and last the page
-/// `[vdso]`. Where a machine has no such page, the map after these is the new image's own doing.
-const MAPPED_BY_EXEC: usize = 3;
+/// What the kernel maps of a new image before it sets the registers: the code of the program, of its interpreter, and last the
+/// page `[vdso]`. Where a machine has no such page, the map after these is the new image's own doing.
+const MAPPED_BY_EXEC: u32 = 3;
 
 impl State {
     /// Changes the state as the record says. Samples change nothing.
@@ -88,7 +88,8 @@ impl State {
         let changed = process.space.maps.insert(mapping, &mut self.priorities);
         let changed = process.space.before_exec.is_some() || changed;
         let space = &mut process.space;
-        if space.before_exec.is_some() && (map.path == b"[vdso]" || space.maps.all().len() > MAPPED_BY_EXEC) {
+        space.mapped = space.mapped.saturating_add(u32::from(map.misc & misc::MMAP_DATA == 0));
+        if map.path == b"[vdso]" || space.mapped > MAPPED_BY_EXEC {
             space.before_exec = None;
         }
         // A map where nothing was leaves all that was known of this address space right.

@@ -43,6 +43,8 @@ pub(crate) struct Space {
     /// Between an exec and the last map that the kernel makes for the new image: what the old one had mapped. The kernel says
     /// that the exec happened, and maps the new image, while the registers of the task are still those of the old one.
     pub(crate) before_exec: Option<Maps>,
+    /// Maps of code since the exec.
+    pub(crate) mapped: u32,
     /// Whether another process has the same id.
     pub(crate) shared: bool,
 }
@@ -89,7 +91,7 @@ impl Tasks {
     }
 
     fn empty_space(&mut self) -> Space {
-        Space { id: self.new_space_id(), maps: Maps::default(), before_exec: None, shared: false }
+        Space { id: self.new_space_id(), maps: Maps::default(), before_exec: None, mapped: 0, shared: false }
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> Option<&Process> {
