@@ -236,6 +236,8 @@ fn user_label_reads_what_the_program_says() {
     assert_eq!(sum.chained, sum.handled.unwrap());
     // A sample in the kernel, or just beside the work, has the label and not the function.
     assert!(named("slow") >= in_slow && in_slow > 100, "{sum:?}");
-    assert!(named("fast") >= in_fast && in_fast > 10 && named("slow") > named("fast"));
+    assert!(named("fast") >= in_fast && in_fast > 10);
+    // In emulation what is between the two takes longer than either.
+    assert!(guest().is_some() || named("slow") > named("fast"));
     assert!(held.labels.iter().all(|(name, bytes)| name == "phase" && bytes.len() == 32));
 }
