@@ -77,6 +77,20 @@ pub struct Handlers {
     pub(crate) by: Option<By>,
 }
 
+/// The function of kernels that show programs the prepared sample.
+const CAST: &str = "bpf_cast_to_kern_ctx";
+
+/// Why programs see samples by helpers alone.
+fn by_helpers(error: &Error) -> String {
+    let what = "programs see of a sample what helpers tell of it";
+    // Only the log, which is of many lines, says which function is missing.
+    if format!("{error:#}").contains(CAST) {
+        format!("{what}: this kernel has no {CAST} (Linux 6.2 does)")
+    } else {
+        format!("{what}: {error}")
+    }
+}
+
 impl Handlers {
     /// Loads stubs and handlers and makes `options.builtin` the current one. Nothing runs before [`Handlers::attach`].
     ///
@@ -89,7 +103,7 @@ impl Handlers {
             None => match load(options, &dimensions, Mechanism::Kfuncs) {
                 Ok(loaded) => (loaded, Mechanism::Kfuncs, None),
                 Err(e) if e.kind() == ErrorKind::NotPermitted => return Err(e),
-                Err(e) => (load(options, &dimensions, Mechanism::Plain)?, Mechanism::Plain, Some(format!("{e:#}"))),
+                Err(e) => (load(options, &dimensions, Mechanism::Plain)?, Mechanism::Plain, Some(by_helpers(&e))),
             },
         };
         Handlers::start(loaded, mechanism, note, options, &dimensions)
