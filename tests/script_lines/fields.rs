@@ -1,13 +1,13 @@
 //! Fields that only some hardware gives.
 
 use afterimage_perf_data::attr::BRANCH_HW_INDEX;
-use afterimage_perf_data::record::{BranchStack, ReadValues, StackUser};
+use afterimage_perf_data::record::{BranchStack, ReadValues, Regs, StackUser};
 use afterimage_perf_data::{Attr, Callchain, Endian, ReadFormat, Sample, SampleType, Words, context};
 use afterimage_testkit::{Need, has};
 
 use crate::common::{file, folder, text, word};
 use crate::compare::{By, lines, perfs};
-use crate::hand::{bytes, raw_event, sample, write, write_with_ids};
+use crate::hand::{bytes, full, raw_event, sample, write, write_with_ids};
 
 /// The lines of perf for these samples and fields.
 fn compare<'s>(attr: Attr, samples: &[Sample<'s>], fields: &[&str]) {
@@ -104,7 +104,7 @@ fn all_fields_at_once() {
     }
     let (branches, registers) = (bytes(&branches()[..9]), bytes(&[11, 12, 13]));
     let chain = bytes(&[context::USER, 0x40_1000, 0x40_2000, context::KERNEL, 0xffff_ffff_8100_0000]);
-    let regs = Some(afterimage_perf_data::record::Regs { abi: 2, values: Words::new(&registers, Endian::Little) });
+    let regs = Regs { abi: 2, values: Words::new(&registers, Endian::Little) };
     for chained in [false, true] {
         use SampleType as S;
         let more = S::ADDR | S::CPU | S::PERIOD | S::RAW | S::BRANCH_STACK | S::REGS_USER | S::STACK_USER;
@@ -118,26 +118,12 @@ fn all_fields_at_once() {
             ..raw_event(more | most | rest)
         };
         let made = |nth| Sample {
-            addr: Some(0xbeef),
-            cpu: Some(3),
-            period: Some(99),
             callchain: Some(Callchain::new(&chain, Endian::Little)),
-            raw: Some(b"four"),
             branch_stack: Some(BranchStack {
                 entries: Words::new(&branches, Endian::Little),
                 ..BranchStack::default()
             }),
-            regs_user: regs,
-            stack_user: Some(StackUser { bytes: &[7; 64], dyn_size: 40 }),
-            weight: Some(1 << 48 | 2 << 32 | 3),
-            data_src: Some(0x102_6810_0142),
-            transaction: Some(9),
-            regs_intr: regs,
-            phys_addr: Some(0xfeed),
-            cgroup: Some(4),
-            data_page_size: Some(4096),
-            code_page_size: Some(2 << 20),
-            ..sample(nth)
+            ..full(nth, regs)
         };
         let samples = [made(0), made(1)];
         let before = "comm,pid,tid,cpu,time,period,event,addr,data_src,weight,ins_lat,ip";

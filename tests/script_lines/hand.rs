@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use afterimage_perf_data::record::{Regs, StackUser};
 use afterimage_perf_data::{
     Attr, AttrFlags, Endian, EventDesc, Features, FileWriter, Layout, Record, Sample, SampleType,
 };
@@ -25,6 +26,27 @@ pub(crate) fn sample<'s>(nth: u64) -> Sample<'s> {
         tid: Some(8),
         time: Some(1_000_000_000 + 1000 * nth),
         ..Sample::default()
+    }
+}
+
+/// The same with a number for every field that is one, and these registers, of both kinds.
+pub(crate) fn full<'s>(nth: u64, regs: Regs<'s>) -> Sample<'s> {
+    Sample {
+        addr: Some(0xbeef),
+        cpu: Some(3),
+        period: Some(99),
+        raw: Some(b"four"),
+        regs_user: Some(regs),
+        stack_user: Some(StackUser { bytes: &[7; 64], dyn_size: 40 }),
+        weight: Some(1 << 48 | 2 << 32 | 3),
+        data_src: Some(0x102_6810_0142),
+        transaction: Some(9),
+        regs_intr: Some(regs),
+        phys_addr: Some(0xfeed),
+        cgroup: Some(4),
+        data_page_size: Some(4096),
+        code_page_size: Some(2 << 20),
+        ..sample(nth)
     }
 }
 

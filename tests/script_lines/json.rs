@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use afterimage_perf_data::attr::{BRANCH_COUNTERS, BRANCH_HW_INDEX};
-use afterimage_perf_data::record::{BranchStack, ReadValues, Regs, StackUser};
+use afterimage_perf_data::record::{BranchStack, ReadValues, Regs};
 use afterimage_perf_data::{Attr, Callchain, Endian, ReadFormat, Sample, SampleType, Words, context};
 use afterimage_testkit::{Need, corpus, has, workload};
 use serde_json::{Value, json};
 
 use crate::common::{file, folder, perf_record, text, word};
-use crate::hand::{bytes, raw_event, sample, write_with_ids};
+use crate::hand::{bytes, full, raw_event, write_with_ids};
 
 fn objects(path: &Path, more: &[&str]) -> Vec<Value> {
     let text = text(&[&["script", "--json", "-i", word(path)], more].concat());
@@ -97,7 +97,7 @@ fn an_object_has_all_that_a_sample_has() {
     let branches = bytes(&[0x40_1000, 0x40_2000, 2 | 7 << 4 | 4 << 20]);
     let (counters, registers, values) = (bytes(&[0x11]), bytes(&[u64::MAX, 12]), bytes(&[1, 70, 5, 1]));
     let chain = bytes(&[context::USER, 0x40_1000, 0x40_2000]);
-    let regs = Some(Regs { abi: 2, values: Words::new(&registers, Endian::Little) });
+    let regs = Regs { abi: 2, values: Words::new(&registers, Endian::Little) };
     let read_format = ReadFormat::GROUP | ReadFormat::ID | ReadFormat::TOTAL_TIME_ENABLED;
     // Everything that there is but for the last 39 bits.
     let all = SampleType::from_bits_retain((1 << 25) - 1).difference(S::WEIGHT);
@@ -113,29 +113,15 @@ fn an_object_has_all_that_a_sample_has() {
         identifier: Some(1),
         id: Some(1),
         stream_id: Some(12),
-        addr: Some(0xbeef),
-        cpu: Some(3),
-        period: Some(99),
         read: Some(ReadValues::new(read_format, Words::new(&values, Endian::Little)).unwrap()),
         callchain: Some(Callchain::new(&chain, Endian::Little)),
-        raw: Some(b"four"),
         branch_stack: Some(BranchStack {
             hw_index: Some(31),
             entries: Words::new(&branches, Endian::Little),
             counters: Some(Words::new(&counters, Endian::Little)),
         }),
-        regs_user: regs,
-        stack_user: Some(StackUser { bytes: &[7; 64], dyn_size: 40 }),
-        weight: Some(1 << 48 | 2 << 32 | 3),
-        data_src: Some(0x102_6810_0142),
-        transaction: Some(9),
-        regs_intr: regs,
-        phys_addr: Some(0xfeed),
-        cgroup: Some(4),
-        data_page_size: Some(4096),
-        code_page_size: Some(2 << 20),
         aux: Some(b"auxiliar"),
-        ..sample(0)
+        ..full(0, regs)
     };
     write_with_ids(&path, "x86_64", attr, &[1], [made]);
     let objects = objects(&path, &[]);
