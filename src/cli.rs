@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::annotate::AnnotateArgs;
+use crate::cache::CacheArgs;
 use crate::exit;
 use crate::handler::HandlerArgs;
 use crate::record::RecordArgs;
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Text(TextArgs),
     /// Show and change the handlers of recordings that run: list, swap, clear, stats; print the header for your own
     Handler(HandlerArgs),
+    /// Show or empty the cache of symbols on disk, and set how much it may take
+    Cache(CacheArgs),
     /// Show what this kernel, these privileges and these settings allow
     Doctor(DoctorArgs),
     /// What is planned and not built

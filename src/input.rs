@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use afterimage_perf_data::{AnySource, ErrorKind, FileReader, PartsSource, RecordStream, journal, stream};
+use afterimage_perf_data::{AnySource, Behind, ErrorKind, FileReader, PartsSource, RecordStream, journal, stream};
 use afterimage_profile::{ReplayStats, ResolveOptions};
 use afterimage_symbols::file::FileBytes;
 use anyhow::Context;
@@ -33,9 +34,32 @@ pub(crate) struct Input {
 }
 
 enum Bytes {
-    Mapped(FileBytes),
+    Mapped(Mapped),
     /// The beginning of a stream, or a whole recording that came through a pipe but is not in the form for one.
     Read(Vec<u8>),
+}
+
+/// A file that is read from its beginning to its end, and need not stay in memory.
+#[derive(Debug)]
+struct Mapped {
+    bytes: FileBytes,
+    /// What stands before this was given back.
+    forgotten: AtomicUsize,
+}
+
+/// Memory is given back in pieces of so many bytes.
+const PIECE: usize = 4 << 20;
+
+impl Behind for Mapped {
+    fn passed(&self, offset: u64) {
+        // The head of the file is asked for again and again.
+        let from = self.forgotten.load(Ordering::Relaxed).max(PIECE);
+        let until = usize::try_from(offset).unwrap_or(usize::MAX) / PIECE * PIECE;
+        if until > from {
+            self.bytes.forget(from..until);
+            self.forgotten.store(until, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A recording in seekable form that comes through a pipe is held in memory; a longer one is cut.
@@ -90,7 +114,7 @@ impl Input {
             return Self::of_stream(name, File::open(path)?);
         }
         // A regular file is mapped.
-        let bytes = Bytes::Mapped(FileBytes::open(path)?);
+        let bytes = Bytes::Mapped(Mapped { bytes: FileBytes::open(path)?, forgotten: AtomicUsize::new(0) });
         Ok(Input { journal: read_journal(path), ..Self::new(name, bytes) })
     }
 
@@ -162,7 +186,10 @@ impl Input {
         }
         Ok(match packed {
             true => AnySource::Stream(Box::new(reader.unpacked())),
-            false => AnySource::File(reader.source()),
+            false => AnySource::File(match &self.bytes {
+                Bytes::Mapped(mapped) => reader.source().telling(mapped),
+                Bytes::Read(_) => reader.source(),
+            }),
         })
     }
 
@@ -279,7 +306,7 @@ impl Input {
 
     fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Mapped(bytes) => bytes,
+            Bytes::Mapped(mapped) => &mapped.bytes,
             Bytes::Read(bytes) => bytes,
         }
     }

@@ -4,6 +4,7 @@
 //! to people goes through [`say`], how they end through [`exit`].
 
 mod annotate;
+mod cache;
 mod cli;
 mod disasm;
 mod doctor;
@@ -48,6 +49,7 @@ fn run(command: &Command, say: &Say) -> anyhow::Result<Exit> {
         Command::Export(args) => export::run(args, say),
         Command::Text(args) => texts::run(args, say),
         Command::Handler(args) => handler::run(args, say),
+        Command::Cache(args) => cache::run(args, say),
         Command::Doctor(args) => doctor::run(args),
         // Refused when the line was parsed.
         Command::Later(_) => Err(exit::not_yet("this subcommand")),

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
-const BUFFER: usize = 256 << 10;
+/// Bytes that are held back until there are more.
+pub(crate) const BUFFER: usize = 256 << 10;
 
 /// Standard output without line buffering: a result may be millions of lines.
 pub(crate) fn stdout() -> anyhow::Result<BufWriter<File>> {

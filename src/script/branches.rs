@@ -22,12 +22,12 @@ pub(super) fn write(
         for (separator, addr) in [(if named { "" } else { " " }, branch.from), ("/", branch.to)] {
             out.extend_from_slice(separator.as_bytes());
             if named {
-                out.extend_from_slice(lines.bare(state, sample, addr, true));
+                lines.bare(out, state, sample, addr, true);
             } else {
                 let _ = write!(out, "{addr:#x}");
             }
             if fields.has(Field::Dso) {
-                out.extend_from_slice(lines.bare(state, sample, addr, false));
+                lines.bare(out, state, sample, addr, false);
             }
         }
         flags(out, &branch);

@@ -32,10 +32,11 @@ pub(crate) fn id(out: &mut Vec<u8>, id: u32, width: usize) {
 pub(crate) fn hex(out: &mut Vec<u8>, number: u64, width: usize) {
     let digits = (16 - number.leading_zeros() as usize / 4).max(1);
     pad(out, b' ', width.saturating_sub(digits));
-    for place in (0..digits).rev() {
-        let digit = (number >> (4 * place)) & 15;
-        out.push(b"0123456789abcdef"[digit as usize]);
+    let mut all = [0; 16];
+    for (place, digit) in all.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15];
     }
+    out.extend_from_slice(&all[16 - digits..]);
 }
 
 /// Appends text, right-aligned in `width` characters.
@@ -49,17 +50,32 @@ pub(crate) fn pad(out: &mut Vec<u8>, byte: u8, count: usize) {
     out.resize(out.len() + count, byte);
 }
 
+/// Two digits of each number below a hundred.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+        number += 1;
+    }
+    pairs
+};
+
 /// Fills digits from the end, at least one, and gives the place of the first.
+#[inline]
 fn fill(digits: &mut [u8; 20], mut number: u64) -> usize {
     let mut from = digits.len();
-    loop {
+    while number >= 10 && from >= 2 {
+        let [tens, ones] = PAIRS[(number % 100) as usize];
+        (digits[from - 2], digits[from - 1]) = (tens, ones);
+        from -= 2;
+        number /= 100;
+    }
+    if (number > 0 || from == digits.len()) && from > 0 {
         from -= 1;
         digits[from] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 || from == 0 {
-            return from;
-        }
     }
+    from
 }
 
 #[cfg(test)]
@@ -74,7 +90,7 @@ mod tests {
 
     #[test]
     fn numbers_agree_with_the_standard_formats() {
-        for number in [0, 9, 10, 15, 16, 255, 999_999, 1 << 32, u64::MAX - 1, u64::MAX] {
+        for number in [0, 9, 10, 15, 16, 99, 100, 101, 110, 255, 999, 1000, 999_999, 1 << 32, u64::MAX - 1, u64::MAX] {
             assert_eq!(text(|o| decimal(o, number, 8)), format!("{number:>8}"));
             assert_eq!(text(|o| zeros(o, number, 6)), format!("{number:06}"));
             assert_eq!(text(|o| hex(o, number, 16)), format!("{number:>16x}"));

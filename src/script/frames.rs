@@ -1,8 +1,13 @@
-//! Addresses as text: each distinct one is named and written once, then copied.
+//! Addresses as text: each distinct one is named and written once, then copied; parts of stacks that come again are copied
+//! as a whole.
 
-use afterimage_perf_data::FileReader;
-use afterimage_profile::{CpuMode, Frame, Lines, Loc, Place, Resolver, SourceLine, State, Step, TimedSample};
-use rustc_hash::FxHashMap;
+use std::hash::BuildHasher;
+
+use afterimage_perf_data::{Callchain, FileReader, context};
+use afterimage_profile::{
+    CpuMode, Frame, KnownParts, Lines, Loc, PartHash, Place, Resolver, SourceLine, Split, State, TimedSample, Under,
+};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::branches::mode_of;
 use super::digits::hex;
@@ -18,19 +23,59 @@ pub(crate) struct Shape {
     pub(crate) line: bool,
 }
 
-/// Where a text lies in the common store.
+/// Where a text lies in a store.
 #[derive(Clone, Copy)]
 struct Span {
     from: u32,
     len: u32,
 }
 
-/// The texts of one shape: of addresses that were sampled, and of callers.
+impl Span {
+    /// The end of a store from `from` on; `None` where it is longer than spans reach.
+    fn to_end(store: &[u8], from: usize) -> Option<Span> {
+        Some(Span { from: u32::try_from(from).ok()?, len: u32::try_from(store.len() - from).ok()? })
+    }
+
+    #[inline]
+    fn of(self, store: &[u8]) -> &[u8] {
+        let from = self.from as usize;
+        store.get(from..from + self.len as usize).unwrap_or_default()
+    }
+}
+
+/// What is written of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum What {
+    /// What stands beside it.
+    Name,
+    /// A line of a chain, of the sampled address.
+    Line,
+    /// The same of a caller. Its place is the last byte of its call; what is shown is the address behind it.
+    CallerLine,
+}
+
+/// The texts of one shape.
 struct Names {
     shape: Shape,
-    sampled: FxHashMap<Loc, Span>,
-    callers: FxHashMap<Loc, Span>,
+    texts: FxHashMap<(Loc, What), Span>,
+    /// Empty until the first chain.
+    recent: Vec<Option<Recent>>,
+    kernel: Parts,
+    user: Parts,
 }
+
+/// A line that was written lately: it is found without finding out where its address lies.
+#[derive(Clone, Copy)]
+struct Recent {
+    addr: u64,
+    under: Under,
+    kernel: bool,
+    caller: bool,
+    span: Span,
+}
+
+/// A quarter of a megabyte, which stays near the CPU.
+const RECENT: usize = 1 << 13;
 
 /// The texts of all addresses seen so far: ` name+0xoffset (object)`.
 pub(crate) struct FrameLines<'f> {
@@ -53,37 +98,143 @@ impl<'f> FrameLines<'f> {
 
     /// The lines of a call chain, innermost first.
     pub(crate) fn chain(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, shape: Shape) {
+        let (from, at) = (out.len(), self.at(shape));
+        if self.parts_of_chain(out, state, sample, at) {
+            return;
+        }
+        out.truncate(from);
         let mut left = self.deepest;
         state.walk(sample, |step| {
             if left == 0 {
                 return;
             }
             left -= 1;
-            out.push(b'\t');
-            hex(out, shown(&step), 16);
-            out.extend_from_slice(self.name(state, step.loc, step.caller, shape));
-            out.push(b'\n');
+            let what = if step.caller { What::CallerLine } else { What::Line };
+            self.write(out, state, step.loc, what, at);
         });
+    }
+
+    /// The lines of a call chain of the usual form, part by part. `false` for any other; then what was written is of no use.
+    fn parts_of_chain(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, at: usize) -> bool {
+        let Some(Split { kernel, user }) = Split::of(sample.chain) else { return false };
+        let mut left = self.deepest;
+        match sample.mode() {
+            // The sample's own address stands in front where the chain lacks it.
+            CpuMode::Kernel if kernel.is_empty() && left > 0 => {
+                self.frame(out, state, sample, at, (sample.ip, CpuMode::Kernel, false));
+                left -= 1;
+            }
+            CpuMode::Kernel => {
+                let kernel = cut(kernel, left);
+                left -= kernel.len().saturating_sub(1);
+                if !self.part(out, state, sample, at, kernel, CpuMode::Kernel) {
+                    return false;
+                }
+            }
+            CpuMode::User | CpuMode::Unknown if kernel.is_empty() => {}
+            _ => return false,
+        }
+        self.part(out, state, sample, at, cut(user, left), CpuMode::User)
+    }
+
+    /// The lines of a part of a stack, or of none. `false` if there is more in it than addresses.
+    fn part(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &State,
+        sample: &TimedSample<'_>,
+        at: usize,
+        part: Callchain<'_>,
+        mode: CpuMode,
+    ) -> bool {
+        if part.len() <= 1 {
+            return true;
+        }
+        let under = under(state, sample, mode);
+        let parts = self.names[at].parts(mode);
+        let (hash, known) = parts.known.find(part, under);
+        if let Some(span) = known {
+            out.extend_from_slice(span.of(&parts.store));
+            return true;
+        }
+        if part.iter().skip(1).any(context::is_marker) {
+            return false;
+        }
+        let (from, mut stays) = (out.len(), true);
+        for (nth, addr) in part.iter().skip(1).enumerate() {
+            stays &= self.frame(out, state, sample, at, (addr, mode, nth > 0));
+        }
+        if stays {
+            self.names[at].parts(mode).keep(hash, part, under, &out[from..]);
+        }
+        true
+    }
+
+    /// The line of an address; `false` if nothing is mapped there now, which may change.
+    #[inline]
+    fn frame(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &State,
+        sample: &TimedSample<'_>,
+        at: usize,
+        (addr, mode, caller): (u64, CpuMode, bool),
+    ) -> bool {
+        let (under, kernel) = (under(state, sample, mode), mode == CpuMode::Kernel);
+        let slot = FxBuildHasher.hash_one((addr, under.number(), caller)) as usize % RECENT;
+        if let Some(Some(recent)) = self.names[at].recent.get(slot) {
+            if (recent.addr, recent.under, recent.kernel, recent.caller) == (addr, under, kernel, caller) {
+                out.extend_from_slice(recent.span.of(&self.store));
+                return true;
+            }
+        }
+        let loc = state.locate(sample.process, mode, addr.wrapping_sub(u64::from(caller)));
+        let what = if caller { What::CallerLine } else { What::Line };
+        let span = self.write(out, state, loc, what, at);
+        if loc.place == Place::Unmapped {
+            return false;
+        }
+        let recent = &mut self.names[at].recent;
+        if recent.is_empty() {
+            recent.resize(RECENT, None);
+        }
+        if let (Some(span), Some(recent)) = (span, recent.get_mut(slot)) {
+            *recent = Some(Recent { addr, under, kernel, caller, span });
+        }
+        true
     }
 
     /// The sampled address behind the event.
     pub(crate) fn ip(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, shape: Shape) {
         let loc = state.locate(sample.process, sample.mode(), sample.ip);
         hex(out, sample.ip, 16);
-        out.extend_from_slice(self.name(state, loc, false, shape));
+        let at = self.at(shape);
+        self.write(out, state, loc, What::Name, at);
     }
 
     /// What a data address belongs to.
     pub(crate) fn data(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, addr: u64, shape: Shape) {
         let loc = state.locate(sample.process, CpuMode::Unknown, addr);
-        out.extend_from_slice(self.name(state, loc, false, Shape { line: false, ..shape }));
+        let at = self.at(Shape { line: false, ..shape });
+        self.write(out, state, loc, What::Name, at);
     }
 
-    /// What an address of a branch belongs to: the symbol, or the object in brackets, with no blank before it.
-    pub(crate) fn bare(&mut self, state: &State, sample: &TimedSample<'_>, addr: u64, symbol: bool) -> &[u8] {
+    /// Appends what an address of a branch belongs to: the symbol, or the object in brackets, with no blank before it.
+    pub(crate) fn bare(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &State,
+        sample: &TimedSample<'_>,
+        addr: u64,
+        symbol: bool,
+    ) {
         let loc = state.locate(sample.process, mode_of(sample, addr), addr);
-        let text = self.name(state, loc, false, Shape { symbol, offset: symbol, dso: !symbol, line: false });
-        text.strip_prefix(b" ").unwrap_or(text)
+        let at = self.at(Shape { symbol, offset: symbol, dso: !symbol, line: false });
+        let from = out.len();
+        self.write(out, state, loc, What::Name, at);
+        if out.get(from) == Some(&b' ') {
+            out.remove(from);
+        }
     }
 
     /// The kernel's function at an address, and how far from its start.
@@ -91,38 +242,49 @@ impl<'f> FrameLines<'f> {
         function(&mut self.resolver, state, sample, addr)
     }
 
-    /// A caller's place is the last byte of its call; what is shown is the address behind it.
-    fn name(&mut self, state: &State, loc: Loc, caller: bool, shape: Shape) -> &[u8] {
-        let at = match self.names.iter().position(|names| names.shape == shape) {
+    /// Where the texts of a shape are.
+    fn at(&mut self, shape: Shape) -> usize {
+        match self.names.iter().position(|names| names.shape == shape) {
             Some(at) => at,
             None => {
-                self.names.push(Names { shape, sampled: FxHashMap::default(), callers: FxHashMap::default() });
+                self.names.push(Names::new(shape));
                 self.names.len() - 1
             }
-        };
+        }
+    }
+
+    /// Appends the text of a place, and tells where in the store it is.
+    fn write(&mut self, out: &mut Vec<u8>, state: &State, loc: Loc, what: What, at: usize) -> Option<Span> {
         let names = &mut self.names[at];
-        let known = if caller { &mut names.callers } else { &mut names.sampled };
-        let span = match known.get(&loc) {
-            Some(span) => *span,
-            None => {
-                let lines = self.lines.as_mut().filter(|_| shape.line);
-                let line = lines.and_then(|lines| lines.at(state, &mut self.resolver, loc)).map(|line| &**line);
-                let frame = self.resolver.frame(state, loc);
-                // 4 GiB of names are more than any recording has; then they are made anew each time.
-                let Ok(from) = u32::try_from(self.store.len()) else {
-                    self.store.truncate(u32::MAX as usize);
-                    write_name(&mut self.store, frame, u64::from(caller), shape, line);
-                    return self.store.get(u32::MAX as usize..).unwrap_or_default();
-                };
-                write_name(&mut self.store, frame, u64::from(caller), shape, line);
-                let len = self.store.len() - from as usize;
-                let span = Span { from, len: u32::try_from(len).unwrap_or(0) };
-                known.insert(loc, span);
-                span
+        if let Some(span) = names.texts.get(&(loc, what)) {
+            out.extend_from_slice(span.of(&self.store));
+            return Some(*span);
+        }
+        let shape = names.shape;
+        let lines = self.lines.as_mut().filter(|_| shape.line);
+        let line = lines.and_then(|lines| lines.at(state, &mut self.resolver, loc)).map(|line| &**line);
+        let frame = self.resolver.frame(state, loc);
+        let written = out.len();
+        match what {
+            What::Name => write_name(out, frame, 0, shape, line),
+            What::Line | What::CallerLine => {
+                let behind = u64::from(what == What::CallerLine);
+                out.push(b'\t');
+                // perf shows offsets in files for addresses of processes, and the addresses themselves for the kernel.
+                hex(out, loc.addr.wrapping_add(behind), 16);
+                write_name(out, frame, behind, shape, line);
+                out.push(b'\n');
             }
-        };
-        let from = span.from as usize;
-        self.store.get(from..from + span.len as usize).unwrap_or_default()
+        }
+        let from = self.store.len();
+        // 4 GiB of names are more than any recording has; then they are made anew each time.
+        if from + (out.len() - written) > u32::MAX as usize {
+            return None;
+        }
+        self.store.extend_from_slice(&out[written..]);
+        let span = Span::to_end(&self.store, from)?;
+        names.texts.insert((loc, what), span);
+        Some(span)
     }
 }
 
@@ -139,11 +301,67 @@ pub(super) fn function(
     Some((clean(name).into_owned(), frame.offset))
 }
 
-/// perf shows offsets in files for addresses of processes, and the addresses themselves for the kernel.
-fn shown(step: &Step) -> u64 {
-    match step.loc.place {
-        Place::Object(_) => step.loc.addr.wrapping_add(u64::from(step.caller)),
-        _ => step.addr,
+/// The part with its marker and no more than so many addresses.
+#[inline]
+fn cut(part: Callchain<'_>, most: usize) -> Callchain<'_> {
+    part.split_at(most.saturating_add(1)).0
+}
+
+#[inline]
+fn under(state: &State, sample: &TimedSample<'_>, mode: CpuMode) -> Under {
+    if mode == CpuMode::Kernel { Under::kernel(state) } else { Under::process(sample) }
+}
+
+impl Names {
+    fn new(shape: Shape) -> Names {
+        let texts = FxHashMap::default();
+        Names { shape, texts, recent: Vec::new(), kernel: Parts::new(), user: Parts::new() }
+    }
+
+    fn parts(&mut self, mode: CpuMode) -> &mut Parts {
+        if mode == CpuMode::Kernel { &mut self.kernel } else { &mut self.user }
+    }
+}
+
+/// Texts of parts of stacks that came twice or more often.
+struct Parts {
+    known: KnownParts<Span>,
+    store: Vec<u8>,
+    /// Pieces of the hashes of parts that came once.
+    once: Vec<u32>,
+}
+
+/// Bytes of texts, and of the raw parts that they are of: when there are more all are forgotten.
+const MOST: usize = 12 << 20;
+
+/// As a power of two: what is remembered of parts that came once takes a quarter of a megabyte.
+const ONCE_LOG: u32 = 16;
+
+impl Parts {
+    fn new() -> Parts {
+        Parts { known: KnownParts::with_room(MOST), store: Vec::new(), once: Vec::new() }
+    }
+
+    /// Keeps the text of a part, if it is not the first time that it comes: most parts with addresses of short programs
+    /// never come again.
+    fn keep(&mut self, PartHash(hash): PartHash, part: Callchain<'_>, under: Under, text: &[u8]) {
+        if self.once.is_empty() {
+            self.once.resize(1 << ONCE_LOG, 0);
+        }
+        let tag = hash as u32 | 1;
+        if let Some(once) = self.once.get_mut((hash >> (64 - ONCE_LOG)) as usize).filter(|once| **once != tag) {
+            *once = tag;
+            return;
+        }
+        if self.store.len() + text.len() > MOST {
+            self.store.clear();
+            self.known.clear();
+        }
+        let from = self.store.len();
+        self.store.extend_from_slice(text);
+        let Some(span) = Span::to_end(&self.store, from) else { return };
+        // Where others were forgotten to make room for it, their texts stay until there is no room for these.
+        self.known.keep(PartHash(hash), part, under, span);
     }
 }
 

@@ -105,7 +105,8 @@ struct Lines<'f> {
     failed: Option<io::Error>,
 }
 
-const PIECE: usize = 128 << 10;
+/// As much as is held back behind it, so that pieces are written without being copied.
+const PIECE: usize = out::BUFFER;
 
 impl Lines<'_> {
     fn write_out(&mut self) {

@@ -6,6 +6,7 @@ mod fuzz;
 mod guest;
 mod kernel_core;
 mod kernel_patch;
+mod synth;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ enum Job {
     Bench(bench::Options),
     /// Make the recordings of at least a million samples that the reading benches use
     BenchData(bench::data::Options),
+    /// Write a recording of a made-up machine as a stream of any length to standard output
+    Synth(synth::Options),
     /// Show what doctor says here and said in the guests, side by side
     Doctors,
     /// Run tests in guests with stock kernels, under emulation
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Job::Fuzz(options) => fuzz::run(&options),
         Job::Bench(options) => bench::run(&options),
         Job::BenchData(options) => bench::data::run(&options),
+        Job::Synth(options) => synth::run(&options),
         Job::Doctors => doctors::run(),
         Job::Guest(options) => guest::run(&options),
         Job::KernelCore(options) => kernel_core::run(&options),

@@ -59,7 +59,7 @@ pub use reader::FileReader;
 pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
 pub use records::Records;
 pub use regs::Registers;
-pub use source::{AnySource, FileSource, PackedCounts, PartsSource, Source};
+pub use source::{AnySource, Behind, FileSource, PackedCounts, PartsSource, Source};
 pub use stream::RecordStream;
 pub use table::EventTable;
 pub use tally::{EventTally, RecordingTally, Tally};

@@ -3,6 +3,8 @@
 //! A replay reads records in the order of the file and needs them again in the order of time. Of a file in memory they
 //! are where they were; a stream keeps what was read for as long as something in it is waited for.
 
+use std::fmt;
+
 use crate::record::RawRecord;
 use crate::records::Records;
 use crate::stream::RecordStream;
@@ -18,6 +20,11 @@ pub trait Source {
 
     /// The record at `offset` will not be asked for again.
     fn release(&mut self, offset: u64) {
+        let _ = offset;
+    }
+
+    /// No record before `offset` waits for its turn any more. It is said now and then, not of each record.
+    fn passed(&mut self, offset: u64) {
         let _ = offset;
     }
 
@@ -55,18 +62,35 @@ pub struct PackedCounts {
     pub second: u64,
 }
 
+/// Who wants to know how far the reading of a file has come: the pages of one that is mapped need not be kept behind that.
+pub trait Behind: fmt::Debug + Sync {
+    /// Bytes of the file before `offset` are not looked at any more, or seldom: they have to be there all the same.
+    fn passed(&self, offset: u64);
+}
+
 /// Records of one file in memory.
 #[derive(Debug)]
 pub struct FileSource<'a> {
     file: &'a [u8],
     records: Records<'a>,
     endian: Endian,
+    behind: Option<&'a dyn Behind>,
 }
 
 impl<'a> FileSource<'a> {
     /// `records` of the file whose bytes are `file`.
     pub fn new(file: &'a [u8], records: Records<'a>) -> Self {
-        Self { file, endian: records.endian(), records }
+        Self { file, endian: records.endian(), records, behind: None }
+    }
+
+    /// The records from the next one on, for who finds them on another thread.
+    pub fn records(&self) -> Records<'a> {
+        self.records.clone()
+    }
+
+    /// The same, and `behind` is told how far it has come.
+    pub fn telling(self, behind: &'a dyn Behind) -> Self {
+        Self { behind: Some(behind), ..self }
     }
 }
 
@@ -79,6 +103,12 @@ impl Source for FileSource<'_> {
     #[inline]
     fn record_at(&self, offset: u64, size: u16) -> Option<RawRecord<'_>> {
         record_in(self.file, offset, offset, size, self.endian)
+    }
+
+    fn passed(&mut self, offset: u64) {
+        if let Some(behind) = self.behind {
+            behind.passed(offset);
+        }
     }
 
     fn skipped(&self) -> u64 {

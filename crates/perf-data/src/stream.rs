@@ -147,7 +147,10 @@ struct Chunk {
 
 /// What stands where the next record would.
 enum Look {
-    Record,
+    Record {
+        len: usize,
+        kind: u32,
+    },
     /// More bytes have to come first.
     Incomplete,
     End,
@@ -159,6 +162,8 @@ pub struct RecordStream<'r> {
     feed: Box<dyn Feed + 'r>,
     table: Arc<EventTable>,
     chunks: VecDeque<Chunk>,
+    /// Room for the next chunk.
+    spare: Vec<u8>,
     /// Where the next record stands in the last chunk.
     at: usize,
     /// Nothing comes any more.
@@ -213,6 +218,7 @@ impl<'r> RecordStream<'r> {
             feed,
             table,
             chunks: VecDeque::from([Chunk { start, bytes: Vec::new(), waiting: 0 }]),
+            spare: Vec::new(),
             at: 0,
             ended: false,
             end: End::Growing,
@@ -261,7 +267,9 @@ impl<'r> RecordStream<'r> {
             last.start += self.at as u64;
             self.at = 0;
         } else if last.bytes.len() >= CHUNK {
-            let bytes = last.bytes.split_off(self.at);
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.extend_from_slice(last.bytes.get(self.at..).unwrap_or_default());
+            last.bytes.truncate(self.at);
             let start = last.start + last.bytes.len() as u64;
             self.chunks.push_back(Chunk { start, bytes, waiting: 0 });
             self.at = 0;
@@ -297,7 +305,7 @@ impl<'r> RecordStream<'r> {
                 }
             }
             match self.look() {
-                Look::Record => return Some(Ok(self.take())),
+                Look::Record { len, kind } => return Some(Ok(self.take(len, kind))),
                 Look::End if self.end == End::Missing => {
                     self.end = End::Whole;
                     return Some(Err(Error::at(ErrorKind::Truncated, "records", self.place())));
@@ -318,7 +326,7 @@ impl<'r> RecordStream<'r> {
         let (rest, place) = self.rest();
         match RawRecord::parse(rest, place, self.table.endian()) {
             Ok(raw) if resync::is_known(raw.header.kind) => match resync::is_too_large(&raw, &self.table) {
-                false => Look::Record,
+                false => Look::Record { len: raw.bytes.len(), kind: raw.header.kind },
                 true => Look::Bad(not_a_record(&raw)),
             },
             Ok(raw) => {
@@ -327,7 +335,7 @@ impl<'r> RecordStream<'r> {
                 if behind.len() < resync::LOOK_AHEAD && !self.ended {
                     Look::Incomplete
                 } else if resync::may_be_private(&raw, behind, place, self.ended, &self.table) {
-                    Look::Record
+                    Look::Record { len: raw.bytes.len(), kind: raw.header.kind }
                 } else {
                     Look::Bad(not_a_record(&raw))
                 }
@@ -339,22 +347,32 @@ impl<'r> RecordStream<'r> {
     }
 
     /// Takes the record that was seen there.
-    fn take(&mut self) -> usize {
+    #[inline]
+    fn take(&mut self, len: usize, kind: u32) -> usize {
         let at = self.at;
-        let endian = self.table.endian();
         let Some(chunk) = self.chunks.back_mut() else { return at };
         chunk.waiting += 1;
+        self.at += len;
+        // Those of the kernel tell nothing of the stream, and nothing follows them.
+        if kind >= kind::FIRST_USER {
+            self.of_tools(at);
+        }
+        at
+    }
+
+    /// Takes what a record tells that no kernel wrote.
+    fn of_tools(&mut self, at: usize) {
+        let endian = self.table.endian();
+        let Some(chunk) = self.chunks.back() else { return };
         let bytes = chunk.bytes.get(at..).unwrap_or_default();
         if let Ok(raw) = RawRecord::parse(bytes, chunk.start + at as u64, endian) {
-            self.at += raw.bytes.len();
             if self.has_behind {
                 self.to_drop = bytes_behind(&raw, endian);
             }
-            if raw.header.kind >= kind::FIRST_USER && raw.offset + raw.bytes.len() as u64 > self.head {
+            if raw.offset + raw.bytes.len() as u64 > self.head {
                 self.told.take_late(&raw, &self.table);
             }
         }
-        at
     }
 
     /// Drops what follows an AUXTRACE record without being a record.
@@ -446,7 +464,11 @@ impl Source for RecordStream<'_> {
         let Some(chunk) = self.chunks.get_mut(nth) else { return };
         chunk.waiting = chunk.waiting.saturating_sub(1);
         if chunk.waiting == 0 && !last {
-            chunk.bytes = Vec::new();
+            let mut bytes = std::mem::take(&mut chunk.bytes);
+            if bytes.capacity() > self.spare.capacity() {
+                bytes.clear();
+                self.spare = bytes;
+            }
             self.tidy();
         }
     }

@@ -64,6 +64,15 @@ pub struct ReplayStats {
     pub last_time: Option<u64>,
 }
 
+impl ReplayStats {
+    /// Counts damage that records followed.
+    pub(crate) fn add_damage(&mut self, damage: Option<Error>) {
+        let Some(damage) = damage else { return };
+        self.damaged += 1;
+        self.first_damage.get_or_insert(damage);
+    }
+}
+
 /// What there was of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventStats {

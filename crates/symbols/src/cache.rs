@@ -23,6 +23,21 @@ const MAX_ENTRY: u64 = 512 << 20;
 /// Seconds without a change after which the time of the last change tells a file's states apart.
 const SETTLED: u64 = 2;
 
+/// The file in the folder that holds the limit that the user set.
+const LIMIT: &str = "limit";
+
+/// One table in the cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheEntry {
+    /// What it is kept by: a build ID as hexadecimal digits, `file-` and the state of a file without one, or `kernel-` and the
+    /// build ID of a kernel.
+    pub name: String,
+    /// What it takes on disk.
+    pub bytes: u64,
+    /// When it was used last.
+    pub used: SystemTime,
+}
+
 /// A folder of symbol tables.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -31,9 +46,66 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The user's own cache, when there is a place for one.
+    /// The user's own cache, when there is a place for one, with the limit that was [set](Cache::set_limit) for it.
     pub fn open_default() -> Option<Cache> {
-        default_dir().map(|dir| Cache::at(dir, DEFAULT_LIMIT))
+        let dir = default_dir()?;
+        let limit = read_own(&dir.join(LIMIT)).and_then(|text| std::str::from_utf8(&text).ok()?.trim().parse().ok());
+        Some(Cache::at(dir, limit.unwrap_or(DEFAULT_LIMIT)))
+    }
+
+    /// The folder. It need not exist.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What its entries may take on disk, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Sets the limit of the cache for this and for later commands, and removes what is beyond it.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or belongs to another user, or cannot be written to.
+    pub fn set_limit(&mut self, bytes: u64) -> io::Result<()> {
+        write_own(&self.dir, LIMIT, format!("{bytes}\n").as_bytes())?;
+        self.limit = bytes;
+        self.shrink(LIMIT)
+    }
+
+    /// The entries, those used last first. None where there is no folder.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn entries(&self) -> io::Result<Vec<CacheEntry>> {
+        let list = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            list => list?,
+        };
+        let entry = |entry: fs::DirEntry| {
+            let meta = entry.metadata().ok().filter(|meta| meta.is_file() && entry.file_name() != *LIMIT)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            Some(CacheEntry { name, bytes: meta.len(), used: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH) })
+        };
+        let mut entries: Vec<CacheEntry> = list.flatten().filter_map(entry).collect();
+        entries.sort_by(|a, b| (b.used, &a.name).cmp(&(a.used, &b.name)));
+        Ok(entries)
+    }
+
+    /// Removes all entries, and gives those that there were.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or an entry cannot be removed.
+    pub fn clear(&self) -> io::Result<Vec<CacheEntry>> {
+        let entries = self.entries()?;
+        for entry in &entries {
+            match fs::remove_file(self.dir.join(&entry.name)) {
+                // Somebody else was quicker.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result?,
+            }
+        }
+        Ok(entries)
     }
 
     /// A cache in `dir`, which is created when something is put in, of at most `limit` bytes.
@@ -92,7 +164,7 @@ impl Cache {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.dir)?.flatten() {
             let Ok(meta) = entry.metadata() else { continue };
-            if meta.is_file() && entry.file_name() != *newest {
+            if meta.is_file() && entry.file_name() != *newest && entry.file_name() != *LIMIT {
                 entries.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len(), entry.path()));
             }
         }
@@ -204,6 +276,26 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::metadata(dir.path().join("deep/down")).unwrap().mode() & 0o777, 0o700);
         assert!(cache.put(b"", &table).is_err());
+    }
+
+    #[test]
+    fn what_is_in_it_can_be_told_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cache = Cache::at(dir.path().join("none"), DEFAULT_LIMIT);
+        assert_eq!((cache.entries().unwrap(), cache.clear().unwrap()), (Vec::new(), Vec::new()));
+        cache.put(b"\x01", &table(b"\x01")).unwrap();
+        cache.put(b"\x02", &table(b"\x02")).unwrap();
+        let old = File::open(cache.dir().join("01")).unwrap();
+        old.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
+        let names = |cache: &Cache| cache.entries().unwrap().into_iter().map(|e| e.name).collect::<Vec<_>>();
+        assert_eq!(names(&cache), ["02", "01"]);
+        let one = cache.entries().unwrap()[0].bytes;
+        assert_eq!(one, table(b"\x02").encode().len() as u64);
+        cache.set_limit(one * 3 / 2).unwrap();
+        assert_eq!((names(&cache), cache.limit()), (vec!["02".to_owned()], one * 3 / 2));
+        assert_eq!(cache.clear().unwrap().len(), 1);
+        assert_eq!(cache.entries().unwrap(), []);
+        assert_eq!(fs::read(cache.dir().join(LIMIT)).unwrap(), format!("{}\n", one * 3 / 2).as_bytes());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 /// Smaller files are read: as fast, and nothing that others do to the file afterwards matters.
@@ -64,6 +64,22 @@ impl FileBytes {
     }
 }
 
+impl FileBytes {
+    /// Gives back the memory of a range that is not needed any more, as far as it is mapped. Its bytes can still be had: they
+    /// are read again then.
+    pub fn forget(&self, range: Range<usize>) {
+        let Inner::Mapped(map) = &self.0 else { return };
+        let Some(len) = range.end.min(map.len()).checked_sub(range.start) else { return };
+        // SAFETY: MADV_DONTNEED drops the pages of the mapping in this range. It is private and was never writable, so that
+        // there is no change to lose: the next access has the bytes of the file again, which is what the mapping stands
+        // for. The range is within the mapping, which lives as long as `self`. A mapping that could be written to, or one of
+        // memory without a file, would break this.
+        let advised = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, len) };
+        // Advice may be refused without harm.
+        let _ = advised;
+    }
+}
+
 impl Deref for FileBytes {
     type Target = [u8];
 
@@ -79,6 +95,20 @@ impl Deref for FileBytes {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn what_was_forgotten_is_there_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let content: Vec<u8> = (0..MAP_FROM + 77).map(|at| (at / 4096) as u8 ^ at as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let bytes = FileBytes::open(&path).unwrap();
+        assert!(*bytes == *content);
+        for range in [0..1 << 20, 5000..9_000_000, 1 << 24..usize::MAX, 77..77, usize::MAX..usize::MAX] {
+            bytes.forget(range);
+            assert!(*bytes == *content);
+        }
+    }
 
     #[test]
     fn regular_empty_virtual_and_folder() {

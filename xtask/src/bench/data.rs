@@ -1,4 +1,5 @@
-//! The recordings that the reading benches use: at least a million samples, made from a real one of stock perf.
+//! The recordings that the reading benches use: from a quarter of a million to ten million samples, made from real ones of
+//! stock perf.
 //!
 //! A few seconds of this machine at work are recorded by perf. The data section then follows itself as often as needed,
 //! each time later by the length of the recording; what perf synthesized at its start, which has no time, stays single.
@@ -21,9 +22,9 @@ const FINISHED_ROUND: u32 = 68;
 pub(crate) struct Options {
     /// shallow, deep or wide; all of them when none is named
     names: Vec<String>,
-    /// Samples in each file, at least
-    #[arg(long, default_value_t = 1_000_000)]
-    samples: u64,
+    /// Samples in each file, at least; several files of each kind
+    #[arg(long, value_delimiter = ',', default_values_t = [240_000, 1_200_000, 10_000_000])]
+    samples: Vec<u64>,
     /// Seconds that are recorded first
     #[arg(long, default_value_t = 8)]
     seconds: u32,
@@ -46,26 +47,36 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     for name in NAMES.into_iter().filter(|name| options.names.is_empty() || options.names.iter().any(|n| n == name)) {
         let base = retrying(|| record(name, options.seconds))?;
-        let path = folder()?.join(format!("{name}.data"));
         let bytes = fs::read(&base)?;
-        let samples = Layout::of(&bytes)?.repeat(&bytes, options.samples, &path)?;
+        let layout = Layout::of(&bytes)?;
+        for wanted in &options.samples {
+            let path = folder()?.join(format!("{name}-{wanted}.data"));
+            let samples = layout.repeat(&bytes, *wanted, &path)?;
+            fs::write(path.with_extension("samples"), samples.to_string())?;
+            let mib = fs::metadata(&path)?.len() >> 20;
+            println!("{}: {samples} samples, {mib} MiB", path.display());
+        }
         fs::remove_file(base)?;
-        fs::write(path.with_extension("samples"), samples.to_string())?;
-        let mib = fs::metadata(&path)?.len() >> 20;
-        println!("{}: {samples} samples, {mib} MiB", path.display());
     }
     Ok(())
 }
 
-/// The recordings, as `bench-data` left them.
-pub(crate) fn recordings() -> Result<Vec<Recording>> {
-    let one = |name| {
-        let path = folder()?.join(format!("{name}.data"));
-        let samples =
-            fs::read_to_string(path.with_extension("samples")).context("first run: cargo xtask bench-data")?;
-        Ok(Recording { name, path, samples: samples.parse()? })
-    };
-    NAMES.into_iter().map(one).collect()
+/// The recordings, as `bench-data` left them, by name and then by length; none with more than `most` samples.
+pub(crate) fn recordings(most: u64) -> Result<Vec<Recording>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder()?)? {
+        let path = entry?.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let Some(name) = NAMES.into_iter().find(|name| stem.split('-').next() == Some(name)) else { continue };
+        if path.extension().is_some_and(|end| end == "samples") {
+            let samples = fs::read_to_string(&path)?.parse()?;
+            found.push(Recording { name, path: path.with_extension("data"), samples });
+        }
+    }
+    found.retain(|recording| recording.samples <= most);
+    found.sort_by_key(|recording| (NAMES.iter().position(|name| *name == recording.name), recording.samples));
+    ensure!(!found.is_empty(), "no recordings to read; first run: cargo xtask bench-data");
+    Ok(found)
 }
 
 /// Work for a shell that goes on until it is ended. Commands that a machine lacks fail, which is quick.

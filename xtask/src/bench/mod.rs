@@ -26,6 +26,9 @@ pub(crate) struct Options {
     /// How many pairs of runs
     #[arg(long, default_value_t = 5)]
     pairs: usize,
+    /// Of the recordings that report and script read, those with more samples are left out
+    #[arg(long, default_value_t = 2_000_000)]
+    samples: u64,
     /// How many programs text-soak loads and closes
     #[arg(long, default_value_t = 100_000)]
     cycles: u64,
@@ -77,11 +80,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted("by") {
         by::run(&tools, options.pairs)?;
     }
-    if wanted("report") {
-        read::report(&tools, options.pairs)?;
-    }
-    if wanted("script") {
-        read::script(&tools, options.pairs)?;
+    if wanted("report") || wanted("script") {
+        read::run(&tools, options.pairs, options.samples, wanted("report"), wanted("script"))?;
     }
     if wanted("text-storm") {
         text_storm::run(&tools, options.pairs)?;

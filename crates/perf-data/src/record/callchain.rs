@@ -38,6 +38,14 @@ impl<'a> Callchain<'a> {
         self.0.iter()
     }
 
+    /// The first `at` values, and the others; no value is lost, and none is beyond the end.
+    #[inline]
+    pub fn split_at(&self, at: usize) -> (Self, Self) {
+        let (bytes, endian) = (self.0.bytes(), self.0.endian());
+        let (head, rest) = bytes.split_at(at.saturating_mul(8).min(bytes.len()));
+        (Self::new(head, endian), Self::new(rest, endian))
+    }
+
     #[inline]
     pub(crate) fn words(&self) -> Words<'a> {
         self.0

@@ -1,19 +1,21 @@
 //! Samples to entries: one entry for all samples that no row, tree or stack tells apart.
 //!
-//! The hot path. Per sample: its place and stack are found, at best by comparing the raw stack with one seen lately; the
-//! key is hashed and found; three numbers are added. Places are looked up while the maps are those of the sample's time.
+//! The hot path. Per sample: its place and stack are found, at best by the bytes of the raw stack's two parts; the key is
+//! hashed and found; three numbers are added. Places are looked up while the maps are those of the sample's time.
 
 use std::hash::{Hash, Hasher};
 
-use afterimage_perf_data::Private;
+use afterimage_perf_data::{Callchain, Private, context};
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
-use super::chains::{Found, NO_ENTRY, RecentChains, Slot, UserPart, user_part};
 use super::labels::{Labels, LabelsId};
-use super::places::{LocId, Places, StackId, Stacks};
+use super::places::{LocId, PartId, Places, StackId, Stacks};
+use super::recent::{Recent, Slot};
+use super::user_part::{UserPart, user_part};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::loc::CpuMode;
+use crate::parts::{KnownParts, Split, Under};
 use crate::replay::Sink;
 use crate::said::Said;
 use crate::sample::TimedSample;
@@ -64,10 +66,19 @@ struct Needs {
     cgroup: bool,
 }
 
+/// Bytes of raw parts that are kept of the kernel, and of processes. Programs that live long have fewer; those of short
+/// ones hardly come again.
+const KERNEL_ROOM: usize = 8 << 20;
+/// See [`KERNEL_ROOM`].
+const USER_ROOM: usize = 32 << 20;
+
 /// The sink that aggregates.
 pub(crate) struct Collector<'f> {
     needs: Needs,
-    recent: RecentChains,
+    /// Without stacks: addresses that were sampled lately.
+    recent: Recent,
+    kernel_parts: KnownParts<PartId>,
+    user_parts: KnownParts<PartId>,
     /// Parts of the hashes of the entries, and their numbers.
     table: HashTable<(u32, u32)>,
     pub(crate) entries: Vec<Entry>,
@@ -101,7 +112,9 @@ impl<'f> Collector<'f> {
                 cpu: has(SortKey::Cpu),
                 cgroup: has(SortKey::Cgroup),
             },
-            recent: RecentChains::new(),
+            recent: Recent::default(),
+            kernel_parts: KnownParts::with_room(KERNEL_ROOM),
+            user_parts: KnownParts::with_room(USER_ROOM),
             table: HashTable::new(),
             entries: Vec::new(),
             events: vec![EventSums::default(); events],
@@ -113,37 +126,136 @@ impl<'f> Collector<'f> {
         }
     }
 
+    /// The place of a sample's own address, which was not found in a slot.
+    fn leaf_of(&mut self, slot: Slot, state: &State, sample: &TimedSample<'_>) -> LocId {
+        let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
+        if !self.places.is_unmapped(leaf) {
+            self.recent.keep(slot, state, sample, leaf);
+        }
+        leaf
+    }
+
     /// Where a sample was taken, and its stack.
     #[inline]
-    fn find(&mut self, state: &State, sample: &TimedSample<'_>) -> (Slot, Found) {
-        if !self.needs.chains {
-            let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
-            return (Slot::NONE, Found { leaf, stack: 0, entry: NO_ENTRY });
-        }
-        match self.recent.find(state, sample) {
-            (slot, Some(found)) => (slot, found),
-            (slot, None) => self.walk(slot, state, sample),
+    fn find(&mut self, state: &State, sample: &TimedSample<'_>) -> (LocId, StackId) {
+        let mode = sample.mode();
+        let of_process = matches!(mode, CpuMode::User | CpuMode::Unknown);
+        match Split::of(sample.chain) {
+            Some(Split { kernel, user }) if !kernel.is_empty() && mode == CpuMode::Kernel => {
+                let Some(inner) = self.kernel_part(state, sample, kernel) else { return self.walk(state, sample) };
+                let leaf = self.leaf(state, sample, kernel, inner);
+                self.with_user_part(state, sample, leaf, inner, user)
+            }
+            // The sample's own address stands in front.
+            Some(Split { user, .. }) if mode == CpuMode::Kernel => {
+                let leaf = self.places.of(state, sample, mode, sample.ip, false);
+                let inner = self.stacks.part(&[leaf]);
+                self.with_user_part(state, sample, leaf, inner, user)
+            }
+            Some(Split { kernel, user }) if kernel.is_empty() && of_process => self.in_process(state, sample, user),
+            _ => self.walk(state, sample),
         }
     }
 
-    #[inline(never)]
-    fn walk(&mut self, slot: Slot, state: &State, sample: &TimedSample<'_>) -> (Slot, Found) {
+    /// A sample whose stack has but its part in a process.
+    #[inline]
+    fn in_process(&mut self, state: &State, sample: &TimedSample<'_>, user: Callchain<'_>) -> (LocId, StackId) {
+        if sample.mode() == CpuMode::User && user.iter().nth(1) == Some(sample.ip) {
+            let Some(part) = self.user_part(state, sample, user) else { return self.walk(state, sample) };
+            let leaf = self.leaf(state, sample, user, part);
+            return (leaf, self.stacks.stack(0, part));
+        }
         let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
-        let mut user = matches!(sample.mode(), CpuMode::User | CpuMode::Unknown);
-        let mut stays = !self.places.is_unmapped(leaf);
+        self.with_user_part(state, sample, leaf, 0, user)
+    }
+
+    /// The place of a sample's own address, which most often is the first of its stack.
+    #[inline]
+    fn leaf(&mut self, state: &State, sample: &TimedSample<'_>, inner: Callchain<'_>, part: PartId) -> LocId {
+        let first = self.stacks.places_of(part).first().copied();
+        match (inner.iter().nth(1) == Some(sample.ip), first) {
+            (true, Some(first)) => first,
+            _ => self.places.of(state, sample, sample.mode(), sample.ip, false),
+        }
+    }
+
+    #[inline]
+    fn with_user_part(
+        &mut self,
+        state: &State,
+        sample: &TimedSample<'_>,
+        leaf: LocId,
+        inner: PartId,
+        user: Callchain<'_>,
+    ) -> (LocId, StackId) {
+        let outer = match user.is_empty() {
+            true => Some(0),
+            false => self.user_part(state, sample, user),
+        };
+        match outer {
+            Some(outer) => (leaf, self.stacks.stack(inner, outer)),
+            None => self.walk(state, sample),
+        }
+    }
+
+    /// The part of a stack in the kernel; `None` if it is none.
+    #[inline]
+    fn kernel_part(&mut self, state: &State, sample: &TimedSample<'_>, part: Callchain<'_>) -> Option<PartId> {
+        let under = Under::kernel(state);
+        let (hash, known) = self.kernel_parts.find(part, under);
+        if known.is_some() {
+            return known;
+        }
+        // As the sample's own address is looked up first, so that places are numbered in one order.
+        self.places.of(state, sample, sample.mode(), sample.ip, false);
+        self.look_up(state, sample, part, CpuMode::Kernel);
+        if !self.walked.iter().all(|loc| self.places.is_kernel(*loc)) {
+            return None;
+        }
+        let id = self.stacks.part(&self.walked);
+        self.kernel_parts.keep(hash, part, under, id);
+        Some(id)
+    }
+
+    /// The part of a stack in a process; `None` if there is more in it.
+    #[inline]
+    fn user_part(&mut self, state: &State, sample: &TimedSample<'_>, part: Callchain<'_>) -> Option<PartId> {
+        let under = Under::process(sample);
+        let (hash, known) = self.user_parts.find(part, under);
+        if known.is_some() {
+            return known;
+        }
+        if part.iter().skip(1).any(context::is_marker) {
+            return None;
+        }
+        self.look_up(state, sample, part, CpuMode::User);
+        let id = self.stacks.part(&self.walked);
+        if !self.walked.iter().any(|loc| self.places.is_unmapped(*loc)) {
+            self.user_parts.keep(hash, part, under, id);
+        }
+        Some(id)
+    }
+
+    /// The places of a part that begins with its marker, to `walked`.
+    fn look_up(&mut self, state: &State, sample: &TimedSample<'_>, part: Callchain<'_>, mode: CpuMode) {
+        self.walked.clear();
+        for (nth, addr) in part.iter().skip(1).enumerate() {
+            self.walked.push(self.places.of(state, sample, mode, addr, nth > 0));
+        }
+    }
+
+    /// The same of any stack, one address after the other.
+    #[inline(never)]
+    fn walk(&mut self, state: &State, sample: &TimedSample<'_>) -> (LocId, StackId) {
+        let leaf = self.places.of(state, sample, sample.mode(), sample.ip, false);
         self.walked.clear();
         walk_chain(sample.chain, sample.mode(), sample.ip, |addr, mode, caller| {
-            let loc = self.places.of(state, sample, mode, addr, caller);
-            user |= matches!(mode, CpuMode::User | CpuMode::Unknown);
-            stays &= !self.places.is_unmapped(loc);
-            self.walked.push(loc);
+            self.walked.push(self.places.of(state, sample, mode, addr, caller));
         });
-        let found = Found { leaf, stack: self.stacks.intern(&self.walked), entry: NO_ENTRY };
-        if !stays {
-            return (Slot::NONE, found);
-        }
-        self.recent.keep(slot, state, sample, user, found);
-        (slot, found)
+        let inner = self.walked.iter().take_while(|loc| self.places.is_kernel(**loc)).count();
+        let (inner, outer) = self.walked.split_at(inner);
+        let (inner, outer) = (self.stacks.part(inner), self.stacks.part(outer));
+        (leaf, self.stacks.stack(inner, outer))
     }
 }
 
@@ -160,10 +272,17 @@ impl Sink for Collector<'_> {
                 }
             }
         }
-        let (slot, found) = self.find(state, sample);
-        let key = self.needs.key(sample, found, self.label);
+        let (leaf, stack, slot) = if self.needs.chains {
+            let (leaf, stack) = self.find(state, sample);
+            (leaf, stack, Slot::NONE)
+        } else {
+            let (slot, leaf) = self.recent.find(state, sample);
+            (leaf.unwrap_or_else(|| self.leaf_of(slot, state, sample)), 0, slot)
+        };
+        let key = self.needs.key(sample, leaf, stack, self.label);
         let entries = &mut self.entries;
-        if let Some(entry) = entries.get_mut(found.entry as usize).filter(|entry| entry.key == key) {
+        let last = if stack != 0 { self.stacks.entry(stack) } else { self.recent.entry(slot) };
+        if let Some(entry) = entries.get_mut(last as usize).filter(|entry| entry.key == key) {
             return entry.weight.add(weight);
         }
         let hash = hash_of(&key);
@@ -180,7 +299,10 @@ impl Sink for Collector<'_> {
                 self.table.insert_unique(hash, (hash as u32, index), of);
             }
         }
-        self.recent.went_to(slot, index);
+        match stack {
+            0 => self.recent.went_to(slot, index),
+            stack => self.stacks.went_to(stack, index),
+        }
     }
 
     fn said(&mut self, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
@@ -192,12 +314,12 @@ impl Sink for Collector<'_> {
 
 impl Needs {
     #[inline]
-    fn key(&self, sample: &TimedSample<'_>, found: Found, labels: LabelsId) -> EntryKey {
+    fn key(&self, sample: &TimedSample<'_>, leaf: LocId, stack: StackId, labels: LabelsId) -> EntryKey {
         let pick = |wanted: bool, value: u32| if wanted { value } else { 0 };
         EntryKey {
             cgroup: if self.cgroup { sample.cgroup.unwrap_or(0) } else { 0 },
-            leaf: found.leaf,
-            stack: found.stack,
+            leaf,
+            stack,
             comm: pick(self.comm, sample.comm.0),
             pid: pick(self.pid, sample.pid),
             tid: pick(self.tid, sample.tid),

@@ -1,14 +1,16 @@
 //! The aggregated profile: rows, call trees, folded stacks.
 
-mod chains;
 mod collect;
 mod labels;
+mod paths;
 mod places;
 mod profile;
+mod recent;
 mod rows;
 mod sort;
 mod stacks;
 mod tree;
+mod user_part;
 mod weight;
 
 use afterimage_perf_data::{AnySource, FileReader};

@@ -53,9 +53,18 @@ impl Places {
         id
     }
 
+    fn is_at(&self, id: LocId, fits: impl Fn(Place) -> bool) -> bool {
+        self.locs.get(id as usize).is_some_and(|loc| fits(loc.place))
+    }
+
     /// Whether nothing is mapped at a place. Something may be later, without a new number for the address space.
     pub(crate) fn is_unmapped(&self, id: LocId) -> bool {
-        self.locs.get(id as usize).is_some_and(|loc| loc.place == Place::Unmapped)
+        self.is_at(id, |place| place == Place::Unmapped)
+    }
+
+    /// Whether a place lies in the kernel.
+    pub(crate) fn is_kernel(&self, id: LocId) -> bool {
+        self.is_at(id, |place| matches!(place, Place::Kernel | Place::Text(_)))
     }
 }
 
@@ -92,59 +101,130 @@ impl RecentMappings {
     }
 }
 
+/// Number of a part of a stack in [`Stacks`]; 0 is the empty one.
+pub(crate) type PartId = u32;
+
 /// Number of a stack in [`Stacks`]; 0 is the empty one.
 pub(crate) type StackId = u32;
 
-/// Every stack once, as places, innermost first.
+/// Every stack once, as places, innermost first: a part in the kernel, then the rest, each of which many stacks share.
 #[derive(Debug)]
 pub(crate) struct Stacks {
-    /// The stacks one after the other.
+    /// The parts one after the other.
     locs: Vec<LocId>,
-    ranges: Vec<(usize, u32)>,
+    parts: Vec<(usize, u32)>,
     table: HashTable<Known>,
+    stacks: Vec<Pair>,
+    pairs: HashTable<(u64, StackId)>,
 }
 
-/// A stack in the table. With its hash and place, so that most look-ups touch nothing else.
+/// A part in the table. With its hash and place, so that most look-ups touch nothing else.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     hash: u64,
     start: usize,
     depth: u32,
-    id: StackId,
+    id: PartId,
 }
+
+/// A stack.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    kernel: PartId,
+    rest: PartId,
+    /// The entry that the last sample with it went to: most often the next one's too.
+    entry: u32,
+}
+
+/// The entry of a stack that has none yet.
+pub(crate) const NO_ENTRY: u32 = u32::MAX;
 
 impl Default for Stacks {
     fn default() -> Stacks {
-        Stacks { locs: Vec::new(), ranges: vec![(0, 0)], table: HashTable::new() }
+        let none = Pair { kernel: 0, rest: 0, entry: NO_ENTRY };
+        Stacks {
+            locs: Vec::new(),
+            parts: vec![(0, 0)],
+            table: HashTable::new(),
+            stacks: vec![none],
+            pairs: HashTable::new(),
+        }
     }
 }
 
 impl Stacks {
-    /// The number of the stack with these places; some.
-    pub(crate) fn intern(&mut self, stack: &[LocId]) -> StackId {
+    /// The number of the part with these places.
+    pub(crate) fn part(&mut self, locs: &[LocId]) -> PartId {
+        if locs.is_empty() {
+            return 0;
+        }
         let mut hasher = FxHasher::default();
-        stack.iter().for_each(|loc| hasher.write_u32(*loc));
+        locs.iter().for_each(|loc| hasher.write_u32(*loc));
         let hash = hasher.finish();
-        let locs = &self.locs;
+        let all = &self.locs;
         let same = |known: &Known| {
-            known.hash == hash && locs.get(known.start..known.start + known.depth as usize) == Some(stack)
+            known.hash == hash && all.get(known.start..known.start + known.depth as usize) == Some(locs)
         };
         if let Some(known) = self.table.find(hash, same) {
             return known.id;
         }
-        let (start, id) = (self.locs.len(), u32::try_from(self.ranges.len()).unwrap_or(u32::MAX));
-        let depth = u32::try_from(stack.len()).unwrap_or(u32::MAX);
-        self.locs.extend_from_slice(stack);
-        self.ranges.push((start, depth));
+        let (start, id) = (self.locs.len(), u32::try_from(self.parts.len()).unwrap_or(u32::MAX));
+        let depth = u32::try_from(locs.len()).unwrap_or(u32::MAX);
+        self.locs.extend_from_slice(locs);
+        self.parts.push((start, depth));
         self.table.insert_unique(hash, Known { hash, start, depth, id }, |known| known.hash);
         id
     }
 
-    /// The places of a stack, innermost first.
-    pub(crate) fn get(&self, id: StackId) -> &[LocId] {
-        let (start, depth) = self.ranges.get(id as usize).copied().unwrap_or_default();
+    /// The number of the stack of these parts.
+    ///
+    /// A stack has one number only if what is in the kernel part is decided by the places: all at its inner end that lie
+    /// in the kernel.
+    #[inline]
+    pub(crate) fn stack(&mut self, kernel: PartId, rest: PartId) -> StackId {
+        let key = u64::from(kernel) << 32 | u64::from(rest);
+        let hash = hash_of_pair(key);
+        if let Some((_, id)) = self.pairs.find(hash, |(of, _)| *of == key) {
+            return *id;
+        }
+        let id = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
+        self.stacks.push(Pair { kernel, rest, entry: NO_ENTRY });
+        self.pairs.insert_unique(hash, (key, id), |(key, _)| hash_of_pair(*key));
+        id
+    }
+
+    /// The entry that the last sample with a stack went to.
+    #[inline]
+    pub(crate) fn entry(&self, id: StackId) -> u32 {
+        self.stacks.get(id as usize).map_or(NO_ENTRY, |pair| pair.entry)
+    }
+
+    /// Remembers to which entry the last sample with a stack went.
+    #[inline]
+    pub(crate) fn went_to(&mut self, id: StackId, entry: u32) {
+        if let Some(pair) = self.stacks.get_mut(id as usize) {
+            pair.entry = entry;
+        }
+    }
+
+    /// The places of a stack, innermost first, in two pieces.
+    pub(crate) fn get(&self, id: StackId) -> (&[LocId], &[LocId]) {
+        let Some(pair) = self.stacks.get(id as usize) else { return (&[], &[]) };
+        (self.places_of(pair.kernel), self.places_of(pair.rest))
+    }
+
+    /// The places of a part.
+    pub(crate) fn places_of(&self, part: PartId) -> &[LocId] {
+        let (start, depth) = self.parts.get(part as usize).copied().unwrap_or_default();
         self.locs.get(start..start.saturating_add(depth as usize)).unwrap_or_default()
     }
+}
+
+#[inline]
+fn hash_of_pair(key: u64) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write_u64(key);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -154,11 +234,15 @@ mod tests {
     #[test]
     fn equal_stacks_have_one_number() {
         let mut stacks = Stacks::default();
-        let ids: Vec<_> = [&[1, 2, 3][..], &[1, 2], &[3, 2, 1], &[1, 2, 3], &[1]].map(|s| stacks.intern(s)).into();
-        assert_eq!(ids, [1, 2, 3, 1, 4]);
-        assert_eq!(stacks.get(2), [1, 2]);
-        assert_eq!(stacks.get(3), [3, 2, 1]);
-        assert_eq!(stacks.get(0), [0; 0]);
-        assert_eq!(stacks.get(99), [0; 0]);
+        let parts: Vec<_> = [&[1, 2, 3][..], &[1, 2], &[3, 2, 1], &[1, 2, 3], &[1], &[]].map(|s| stacks.part(s)).into();
+        assert_eq!(parts, [1, 2, 3, 1, 4, 0]);
+        let ids: Vec<_> = [(1, 2), (2, 1), (1, 2), (0, 3)].map(|(kernel, rest)| stacks.stack(kernel, rest)).into();
+        assert_eq!(ids, [1, 2, 1, 3]);
+        assert_eq!(stacks.get(1), (&[1, 2, 3][..], &[1, 2][..]));
+        assert_eq!(stacks.get(3), (&[][..], &[3, 2, 1][..]));
+        assert_eq!(stacks.get(0), (&[][..], &[][..]));
+        assert_eq!(stacks.get(99), (&[][..], &[][..]));
+        stacks.went_to(2, 5);
+        assert_eq!((stacks.entry(1), stacks.entry(2), stacks.entry(99)), (NO_ENTRY, 5, NO_ENTRY));
     }
 }

@@ -1,6 +1,6 @@
 //! What a recording says, with names.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use afterimage_perf_data::{EventDesc, EventTally, FileReader, HandlerDesc, RecordingTally, Tally};
 use afterimage_symbols::Reason;
@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::collect::{Collector, Entry, EventSums};
 use super::labels::{KnownLabels, SaidSum};
+use super::paths::Paths;
 use super::places::{LocId, Stacks};
 use super::{AggregateOptions, ChainKey, SortKey, Weight};
 use crate::lines::{Lines, SourceLine};
@@ -73,6 +74,8 @@ pub struct Profile {
     pub(crate) frames: Vec<Frame>,
     /// By number; empty unless they were asked for.
     lines: Vec<Arc<SourceLine>>,
+    /// Made when somebody asks for rows with children or for trees.
+    paths: OnceLock<Paths>,
 }
 
 impl Profile {
@@ -115,6 +118,7 @@ impl Profile {
             stacks,
             frames,
             lines,
+            paths: OnceLock::new(),
         };
         profile.unresolved = profile.reasons();
         profile
@@ -148,11 +152,21 @@ impl Profile {
         self.frames.get(loc as usize)
     }
 
+    /// The places of an entry's stack, innermost first; of one without a stack, its own.
+    pub(crate) fn locs_of(&self, entry: &Entry) -> impl DoubleEndedIterator<Item = LocId> + use<'_> {
+        let leaf = (entry.key.stack == 0).then_some(entry.key.leaf);
+        let (inner, outer) = self.stacks.get(entry.key.stack);
+        leaf.into_iter().chain(inner.iter().chain(outer).copied())
+    }
+
     /// The frames of an entry, innermost first; of one without a stack, its own.
-    pub(crate) fn frames_of<'p>(&'p self, entry: &'p Entry) -> impl DoubleEndedIterator<Item = &'p Frame> {
-        let stack = self.stacks.get(entry.key.stack);
-        let stack = if stack.is_empty() { std::slice::from_ref(&entry.key.leaf) } else { stack };
-        stack.iter().filter_map(|loc| self.frame(*loc))
+    pub(crate) fn frames_of(&self, entry: &Entry) -> impl DoubleEndedIterator<Item = &Frame> + use<'_> {
+        self.locs_of(entry).filter_map(|loc| self.frame(loc))
+    }
+
+    /// The profile's stacks as rows and trees see them.
+    pub(crate) fn paths(&self) -> &Paths {
+        self.paths.get_or_init(|| Paths::new(self))
     }
 
     /// The entries of an event, with their numbers.

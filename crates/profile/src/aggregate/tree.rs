@@ -1,10 +1,10 @@
 //! Call trees of a row.
 
-use afterimage_kernel_text::TextId;
 use rustc_hash::FxHashMap;
 
-use super::{Profile, Row, SortKey, Weight};
-use crate::resolve::{Frame, SymId};
+use super::paths::StepId;
+use super::{Profile, Row, Weight};
+use crate::resolve::Frame;
 
 /// In which direction a call tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,23 +59,35 @@ struct Growing<'p> {
     next: Vec<usize>,
 }
 
+/// Entries of a row that go the same way through its tree: the first of them, and what all weigh.
+struct Same {
+    first: u32,
+    is_own: bool,
+    weight: Weight,
+}
+
+/// Where the roots of a tree hang.
+const ROOT: u32 = u32::MAX;
+
 impl Profile {
     /// The call tree of a row of [`Profile::rows`]. A row's own samples are in it with their whole stacks. Those of a row
     /// of a caller (`children`) begin with the row's symbol where it is outermost on the stack: upwards from there to who
     /// called it ([`Order::Callee`]), or down to where the samples were taken ([`Order::Caller`]). Each sample is in the
     /// tree once.
     pub fn tree(&self, row: &Row, order: Order) -> Tree {
+        let paths = self.paths();
         let mut grown: Vec<Growing<'_>> = Vec::new();
         let mut roots: Vec<usize> = Vec::new();
-        let mut index: FxHashMap<(usize, Step), usize> = FxHashMap::default();
-        let mut path: Vec<&Frame> = Vec::new();
-        for entry in row.entries.iter().filter_map(|number| self.entries.get(*number as usize)) {
+        // By the number of the node above, and the step from there.
+        let mut index: FxHashMap<u64, u32> = FxHashMap::default();
+        let mut path: Vec<(&Frame, StepId)> = Vec::new();
+        for same in self.same_ways(row) {
+            let Some(entry) = self.entries.get(same.first as usize) else { continue };
             path.clear();
-            path.extend(self.frames_of(entry));
-            let of_row = row.sym.and_then(|sym| path.iter().rposition(|frame| frame.sym == sym));
-            let is_own = self.frame(entry.key.leaf).is_some_and(|leaf| row.sym.is_none_or(|sym| leaf.sym == sym));
+            path.extend(self.locs_of(entry).filter_map(|loc| Some((self.frame(loc)?, paths.step(loc)))));
+            let of_row = row.sym.and_then(|sym| path.iter().rposition(|(frame, _)| frame.sym == sym));
             // The row's own samples show their whole stack.
-            if let (Some(start), false) = (of_row, is_own) {
+            if let (Some(start), false) = (of_row, same.is_own) {
                 match order {
                     Order::Callee => drop(path.drain(..start)),
                     Order::Caller => path.truncate(start + 1),
@@ -85,41 +97,51 @@ impl Profile {
             if order == Order::Caller {
                 path.reverse();
             }
-            let mut at = usize::MAX;
-            for frame in &path {
-                let next = grown.len();
-                let node = *index.entry((at, self.step(frame))).or_insert(next);
+            let mut at = ROOT;
+            for (frame, step) in &path {
+                let next = u32::try_from(grown.len()).unwrap_or(ROOT);
+                let node = *index.entry(u64::from(at) << 32 | u64::from(*step)).or_insert(next);
                 if node == next {
                     grown.push(Growing { frame, own: Weight::default(), total: Weight::default(), next: Vec::new() });
-                    match grown.get_mut(at) {
-                        Some(parent) => parent.next.push(node),
-                        None => roots.push(node),
+                    match grown.get_mut(at as usize) {
+                        Some(parent) => parent.next.push(node as usize),
+                        None => roots.push(node as usize),
                     }
                 }
-                if let Some(node) = grown.get_mut(node) {
-                    node.total.add(entry.weight);
+                if let Some(node) = grown.get_mut(node as usize) {
+                    node.total.add(same.weight);
                 }
                 at = node;
             }
-            if let Some(last) = grown.get_mut(at) {
-                last.own.add(entry.weight);
+            if let Some(last) = grown.get_mut(at as usize) {
+                last.own.add(same.weight);
             }
         }
         Tree { nodes: finish(&grown, &roots) }
     }
 
-    /// What tells a node from its neighbours: the symbol, and of texts, lines and addresses those that rows or frames are told
-    /// apart by.
-    fn step(&self, frame: &Frame) -> Step {
-        let text = frame.text.filter(|_| self.sort.contains(&SortKey::Text));
-        let by_line = self.sort.contains(&SortKey::Srcline) || self.chain_key == ChainKey::Srcline;
-        let line = if by_line { frame.line } else { 0 };
-        let addr = if self.chain_key == ChainKey::Address { frame.addr } else { 0 };
-        (frame.sym, text, line, addr)
+    /// The entries of a row, those of one path together, in the order of the first of each.
+    fn same_ways(&self, row: &Row) -> Vec<Same> {
+        let paths = self.paths();
+        let mut ways: Vec<Same> = Vec::new();
+        let mut index: FxHashMap<u64, u32> = FxHashMap::default();
+        for number in &row.entries {
+            let Some(entry) = self.entries.get(*number as usize) else { continue };
+            let leaf = self.frame(entry.key.leaf);
+            let is_own = leaf.is_some_and(|leaf| row.sym.is_none_or(|sym| leaf.sym == sym));
+            let next = u32::try_from(ways.len()).unwrap_or(u32::MAX);
+            let key = u64::from(paths.of_entry(*number)) << 1 | u64::from(is_own);
+            let at = *index.entry(key).or_insert(next);
+            if at == next {
+                ways.push(Same { first: *number, is_own, weight: Weight::default() });
+            }
+            if let Some(way) = ways.get_mut(at as usize) {
+                way.weight.add(entry.weight);
+            }
+        }
+        ways
     }
 }
-
-type Step = (SymId, Option<TextId>, u32, u64);
 
 fn finish(grown: &[Growing<'_>], level: &[usize]) -> Vec<Node> {
     let mut nodes: Vec<Node> = level

@@ -1,5 +1,6 @@
 //! The records of a recording, in time order, with what the machine was like at each moment.
 
+mod ahead;
 mod groups;
 mod queue;
 mod reads;
@@ -8,17 +9,19 @@ mod target;
 
 use afterimage_perf_data::record::{Sample, cpumode, kind};
 use afterimage_perf_data::{
-    AnySource, Attr, AttrFlags, EmitPayload, Error, ErrorKind, FileReader, RawRecord, Record, Source, context,
+    AnySource, Attr, AttrFlags, EmitPayload, Error, ErrorKind, FileReader, FileSource, RawRecord, Record, Source,
+    context,
 };
 
 use crate::said::Said;
 use crate::sample::TimedSample;
 use crate::state::State;
 use crate::stats::{EventStats, ReplayStats};
+use ahead::Times;
 use groups::{Groups, Payload, Turn};
 use queue::{Entry, Queue};
 use reads::Reads;
-use shape::{Fields, Shape};
+use shape::Fields;
 use target::Targets;
 pub(crate) use target::stands_apart;
 
@@ -68,7 +71,7 @@ pub struct Replayed {
 ///
 /// It does not fail: what can be read is replayed, and [`ReplayStats`] says what could not.
 pub fn replay<S: Sink>(reader: &FileReader<'_>, options: &ReplayOptions, sink: &mut S) -> Replayed {
-    Run::new(reader, options).all(&mut reader.source(), options, sink)
+    Run::new(reader, options).all_of_file(&mut reader.source(), options, sink)
 }
 
 /// The same of a recording whose records come from `source`; `reader` is of its head.
@@ -80,7 +83,7 @@ pub fn replay_from<S: Sink>(
 ) -> Replayed {
     let run = Run::new(reader, options);
     let mut replayed = match source {
-        AnySource::File(file) => run.all(file, options, sink),
+        AnySource::File(file) => run.all_of_file(file, options, sink),
         AnySource::Parts(parts) => run.all(parts, options, sink),
         AnySource::Stream(stream) => run.all(&mut **stream, options, sink),
     };
@@ -115,9 +118,7 @@ const LOOK_EACH: usize = 64;
 
 struct Run<'f> {
     reader: &'f FileReader<'f>,
-    shapes: Vec<Shape>,
-    /// Where all events have their times at the same places, those places.
-    times: Option<Shape>,
+    times: Times<'f>,
     targets: Targets<'f>,
     counts: bool,
     /// Whether handlers from objects wrote payloads, and those that wait for their turn.
@@ -135,12 +136,10 @@ struct Run<'f> {
 
 impl<'f> Run<'f> {
     fn new(reader: &'f FileReader<'f>, options: &ReplayOptions) -> Run<'f> {
-        let shapes: Vec<Shape> = reader.events().iter().map(|event| Shape::new(&event.attr, reader.endian())).collect();
         let mut targets = Targets::new(reader.events(), reader.private());
         Run {
             reader,
-            times: shapes.first().filter(|first| shapes.iter().all(|shape| shape.same_time(first))).copied(),
-            shapes,
+            times: Times::new(reader),
             counts: !targets.counts().is_empty(),
             payloads: targets.has_said(),
             groups: Groups::default(),
@@ -158,6 +157,14 @@ impl<'f> Run<'f> {
         }
     }
 
+    /// Reads all of a file.
+    fn all_of_file<S: Sink>(mut self, source: &mut FileSource<'_>, options: &ReplayOptions, sink: &mut S) -> Replayed {
+        if self.may_read_ahead(source) && self.ahead(source, options, sink) {
+            return Replayed { state: self.state, stats: self.stats };
+        }
+        self.all(source, options, sink)
+    }
+
     /// Reads everything.
     fn all<Src: Source, S: Sink>(mut self, source: &mut Src, options: &ReplayOptions, sink: &mut S) -> Replayed {
         // Damage is the end of the reading if no record follows it.
@@ -167,19 +174,20 @@ impl<'f> Run<'f> {
             let (offset, taken) = match next {
                 Ok(raw) => (raw.offset, self.take(&raw, sink)),
                 Err(error) => {
-                    self.damaged(damage.replace(error));
+                    self.stats.add_damage(damage.replace(error));
                     self.recount();
                     continue;
                 }
             };
             if damage.is_some() {
-                self.damaged(damage.take());
+                self.stats.add_damage(damage.take());
             }
             match taken {
                 Taken::Waits if self.queue.len() % LOOK_EACH != 0 || source.held_bytes() <= options.max_held => {}
                 Taken::Waits | Taken::Full => loop {
                     let ready = self.queue.half();
                     self.hand_out(&ready, source, sink);
+                    self.queue.done(ready);
                     if self.queue.len() == 0 || source.held_bytes() <= options.max_held {
                         break;
                     }
@@ -190,6 +198,8 @@ impl<'f> Run<'f> {
                     if rounds {
                         let ready = self.queue.round();
                         self.hand_out(&ready, source, sink);
+                        self.queue.done(ready);
+                        source.passed(self.queue.first_place().unwrap_or(offset));
                     }
                 }
             }
@@ -209,12 +219,6 @@ impl<'f> Run<'f> {
         self.stats.cut_bytes = source.cut();
         self.stats.finished &= self.stats.cut_bytes == 0;
         Replayed { state: self.state, stats: self.stats }
-    }
-
-    fn damaged(&mut self, damage: Option<Error>) {
-        let Some(damage) = damage else { return };
-        self.stats.damaged += 1;
-        self.stats.first_damage.get_or_insert(damage);
     }
 
     /// Damage may have taken samples: the true counts of those behind it have other places.
@@ -242,7 +246,7 @@ impl<'f> Run<'f> {
         if self.payloads && raw.header.kind == kind::SAMPLE {
             self.note(raw);
         }
-        match self.time_of(raw) {
+        match self.times.of(raw) {
             // What the recorder made up before the recording, and what has no time, takes effect at once, as in perf.
             None | Some(0 | u64::MAX) => {
                 self.hand_out_one(0, raw, sink);
@@ -256,15 +260,6 @@ impl<'f> Run<'f> {
                 }
             }
         }
-    }
-
-    #[inline]
-    fn time_of(&self, raw: &RawRecord<'_>) -> Option<u64> {
-        let shape = match &self.times {
-            Some(shape) => shape,
-            None => self.shapes.get(self.reader.event_for(raw).unwrap_or(0))?,
-        };
-        if raw.header.kind == kind::SAMPLE { shape.time_of_sample(raw.bytes) } else { shape.time_of_other(raw.bytes) }
     }
 
     fn hand_out<Src: Source, S: Sink>(&mut self, entries: &[Entry], source: &mut Src, sink: &mut S) {
@@ -311,9 +306,9 @@ impl<'f> Run<'f> {
             self.stats.unknown_event += 1;
             return;
         };
-        let Some(shape) = self.shapes.get(event).copied() else { return };
-        let fields = shape.fields(raw);
-        if let (true, Some(fields)) = (shape.has_read(), &fields) {
+        let Some(shape) = self.times.shapes().get(event) else { return };
+        let (fields, has_read, has_cgroup) = (shape.fields(raw), shape.has_read(), shape.cgroup);
+        if let (true, Some(fields)) = (has_read, &fields) {
             return self.counted(raw, event, *fields, sink);
         }
         if let Some(stats) = self.stats.events.get_mut(event) {
@@ -331,7 +326,7 @@ impl<'f> Run<'f> {
                 return;
             }
         }
-        let cgroup = if shape.cgroup { self.cgroup(raw, event) } else { None };
+        let cgroup = if has_cgroup { self.cgroup(raw, event) } else { None };
         let count = if self.counts { self.targets.count(event, raw.offset) } else { Some(1) };
         self.stats.unknown_count += u64::from(count.is_none());
         let count = count.unwrap_or(1);
@@ -424,7 +419,7 @@ impl<'f> Run<'f> {
     /// `of`, whose handlers wrote it, where all that there is of its samples was written by handlers.
     fn stands<S: Sink>(&mut self, of: usize, raw: &RawRecord<'_>, said: &[Payload], sink: &mut S) {
         let Some(event) = self.reader.event_for(raw) else { return };
-        let Some(outer) = self.shapes.get(event).and_then(|shape| shape.fields(raw)) else { return };
+        let Some(outer) = self.times.shapes().get(event).and_then(|shape| shape.fields(raw)) else { return };
         let Some((hdr, _)) = self.payload(raw, event).and_then(|(_, payload)| groups::read(payload)) else { return };
         let period = self.reader.events().get(of).map_or(1, |event| period_of(&event.attr));
         let fields = Fields {

@@ -32,6 +32,8 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Vec<Entry>,
+    /// Room for the next list.
+    spare: Vec<Entry>,
     /// Whether something came since `waiting` was last put in order.
     unsorted: bool,
     newest: u64,
@@ -45,7 +47,8 @@ pub(crate) struct Queue {
 impl Queue {
     /// A queue of at most `most` records; when it is full the older half goes, whatever the rounds say.
     pub(crate) fn new(most: usize) -> Queue {
-        Queue { waiting: Vec::new(), unsorted: false, newest: 0, limit: 0, handed_out: 0, most: most.max(2), late: 0 }
+        let (waiting, spare) = (Vec::new(), Vec::new());
+        Queue { waiting, spare, unsorted: false, newest: 0, limit: 0, handed_out: 0, most: most.max(2), late: 0 }
     }
 
     /// Takes a record in. True: the queue is full.
@@ -96,11 +99,27 @@ impl Queue {
         if ready == 0 {
             return Vec::new();
         }
-        let later = self.waiting.split_off(ready);
+        // What waits on is most often the smaller part.
+        let mut later = std::mem::take(&mut self.spare);
+        later.extend_from_slice(self.waiting.get(ready..).unwrap_or_default());
+        self.waiting.truncate(ready);
         if let Some(last) = self.waiting.last() {
             self.handed_out = self.handed_out.max(last.time);
         }
         std::mem::replace(&mut self.waiting, later)
+    }
+
+    /// Takes back a list that was handed out, for its room.
+    pub(crate) fn done(&mut self, mut list: Vec<Entry>) {
+        if list.capacity() > self.spare.capacity() {
+            list.clear();
+            self.spare = list;
+        }
+    }
+
+    /// The first place in the file of a record that waits.
+    pub(crate) fn first_place(&self) -> Option<u64> {
+        self.waiting.iter().map(|entry| entry.place().0).min()
     }
 
     /// Stable: records of one time stay in the order of the file. The queue is made of a few sorted runs, which the

@@ -15,8 +15,8 @@ pub(crate) use maps::Mapping;
 use maps::Priorities;
 pub use objects::ObjectId;
 pub(crate) use objects::{Object, Objects};
-use tasks::Tasks;
 pub use tasks::{CommId, ProcessId, SpaceId, ThreadId};
+use tasks::{Tasks, Thread};
 
 use crate::loc::{CpuMode, Loc, Place};
 use crate::sample::TimedSample;
@@ -74,8 +74,7 @@ impl State {
 
     /// The name that thread `tid` has now.
     pub fn comm_of(&self, tid: u32) -> Option<&Arc<str>> {
-        let thread = self.tasks.thread(self.tasks.thread_of(tid)?)?;
-        Some(self.comm(thread.comm))
+        Some(self.comm(self.tasks.thread(tid)?.comm))
     }
 
     /// The path of a cgroup, if a record told of it.
@@ -130,12 +129,9 @@ impl State {
     }
 
     /// Process, name and address space of a thread, now.
+    #[inline]
     pub(crate) fn task(&mut self, pid: u32, tid: u32) -> (ThreadId, ProcessId, CommId, SpaceId) {
-        let id = self.tasks.thread_in(pid, tid);
-        let (process, comm) = match self.tasks.thread(id) {
-            Some(thread) => (thread.process, thread.comm),
-            None => (ProcessId(0), CommId(0)),
-        };
+        let Thread { id, process, comm, .. } = self.tasks.thread_in(pid, tid);
         let space = self.tasks.process(process).map_or(SpaceId(0), |process| process.space.id);
         (id, process, comm, space)
     }

@@ -1,9 +1,12 @@
 //! Everything that processes had mapped: files, the vDSO, anonymous memory.
 
+use std::hash::BuildHasher;
+
 use afterimage_perf_data::BuildId;
 use afterimage_perf_data::record::FileId;
 use afterimage_symbols::{Live, PathKind, classify};
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
 
 use crate::resolve::Inode;
 
@@ -31,11 +34,13 @@ pub(crate) struct Object {
     pub(crate) delta: u64,
     /// Where it was mapped, newest last.
     pub(crate) live: Vec<Live>,
+    file: FileKey,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ObjectKey {
-    path: Box<[u8]>,
+/// What tells objects apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ObjectKey<'p> {
+    path: &'p [u8],
     file: FileKey,
     /// Process and delta of what has no file.
     own: Option<(u32, u64)>,
@@ -52,7 +57,8 @@ enum FileKey {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     all: Vec<Object>,
-    by_key: FxHashMap<ObjectKey, ObjectId>,
+    /// Parts of the hashes of their keys, and their numbers.
+    by_key: HashTable<(u32, ObjectId)>,
 }
 
 impl Objects {
@@ -74,9 +80,14 @@ impl Objects {
             _ => (FileKey::Path, None),
         };
         let own = (!has_file).then_some((live.pid, delta));
-        let key = ObjectKey { path: path.into(), file, own };
-        let id = match self.by_key.get(&key) {
-            Some(id) => *id,
+        let key = ObjectKey { path, file, own };
+        let hash = FxBuildHasher.hash_one(key);
+        let all = &self.all;
+        let same = |(tag, id): &(u32, ObjectId)| {
+            *tag == hash as u32 && all.get(id.0 as usize).is_some_and(|object| object.key() == key)
+        };
+        let id = match self.by_key.find(hash, same) {
+            Some((_, id)) => *id,
             None => {
                 let id = ObjectId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
                 let pid = own.map(|(pid, _)| pid);
@@ -84,8 +95,13 @@ impl Objects {
                     FileKey::Inode(maj, min, ino, _) => Some(Inode { maj, min, ino }),
                     _ => None,
                 };
-                self.all.push(Object { path: path.into(), kind, build_id, inode, pid, delta, live: Vec::new() });
-                self.by_key.insert(key, id);
+                let live = Vec::new();
+                self.all.push(Object { path: path.into(), kind, build_id, inode, pid, delta, live, file });
+                let all = &self.all;
+                let hash_of = |(_, id): &(u32, ObjectId)| {
+                    all.get(id.0 as usize).map_or(0, |object| FxBuildHasher.hash_one(object.key()))
+                };
+                self.by_key.insert_unique(hash, (hash as u32, id), hash_of);
                 id
             }
         };
@@ -101,6 +117,10 @@ impl Objects {
 }
 
 impl Object {
+    fn key(&self) -> ObjectKey<'_> {
+        ObjectKey { path: &self.path, file: self.file, own: self.pid.map(|pid| (pid, self.delta)) }
+    }
+
     fn saw(&mut self, live: Live) {
         self.live.retain(|old| old.pid != live.pid);
         if self.live.len() == LIVE_HINTS {

@@ -12,7 +12,11 @@ pub struct CommId(pub(crate) u32);
 
 /// Number of a process within a replay. A pid that is used again is another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProcessId(pub(crate) u32);
+pub struct ProcessId {
+    number: u32,
+    /// Where it is kept.
+    slot: u32,
+}
 
 /// Number of a thread within a replay. A tid that is used again is another thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,15 +27,17 @@ pub struct ThreadId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub(crate) u32);
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Thread {
+    pub(crate) id: ThreadId,
+    pid: u32,
     pub(crate) process: ProcessId,
     pub(crate) comm: CommId,
 }
 
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) pid: u32,
+    number: u32,
     pub(crate) space: Space,
 }
 
@@ -72,15 +78,18 @@ impl Comms {
     }
 }
 
-/// All threads and processes.
+/// All threads and processes that there are now. A process ends where another gets its number, so that this stays as
+/// small as the numbers that a machine gives out, however many processes came and went.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    pub(crate) threads: Vec<Thread>,
-    pub(crate) processes: Vec<Process>,
+    processes: Vec<Process>,
     pub(crate) comms: Comms,
-    by_tid: FxHashMap<u32, ThreadId>,
+    by_tid: FxHashMap<u32, Thread>,
     by_pid: FxHashMap<u32, ProcessId>,
     spaces: u32,
+    /// How many processes and threads there were.
+    processes_ever: u32,
+    threads_ever: u32,
 }
 
 impl Tasks {
@@ -94,20 +103,18 @@ impl Tasks {
         Space { id: self.new_space_id(), maps: Maps::default(), before_exec: None, mapped: 0, shared: false }
     }
 
+    #[inline]
     pub(crate) fn process(&self, id: ProcessId) -> Option<&Process> {
-        self.processes.get(id.0 as usize)
+        self.processes.get(id.slot as usize).filter(|process| process.number == id.number)
     }
 
     pub(crate) fn process_mut(&mut self, id: ProcessId) -> Option<&mut Process> {
-        self.processes.get_mut(id.0 as usize)
+        self.processes.get_mut(id.slot as usize).filter(|process| process.number == id.number)
     }
 
-    pub(crate) fn thread(&self, id: ThreadId) -> Option<&Thread> {
-        self.threads.get(id.0 as usize)
-    }
-
-    pub(crate) fn thread_of(&self, tid: u32) -> Option<ThreadId> {
-        self.by_tid.get(&tid).copied()
+    /// The thread that has a number now.
+    pub(crate) fn thread(&self, tid: u32) -> Option<&Thread> {
+        self.by_tid.get(&tid)
     }
 
     /// The process of a pid; one that no record told of begins here, with nothing mapped.
@@ -122,42 +129,60 @@ impl Tasks {
     }
 
     fn add_process(&mut self, pid: u32, space: Space) -> ProcessId {
-        let id = ProcessId(u32::try_from(self.processes.len()).unwrap_or(u32::MAX));
-        self.processes.push(Process { pid, space });
+        let number = self.processes_ever;
+        self.processes_ever = number.saturating_add(1);
+        // The one that had the pid before is gone, and what it had mapped.
+        let old = self.by_pid.get(&pid).map(|id| id.slot);
+        let slot = old.unwrap_or(u32::try_from(self.processes.len()).unwrap_or(u32::MAX));
+        let process = Process { number, space };
+        match self.processes.get_mut(slot as usize) {
+            Some(old) => *old = process,
+            None => self.processes.push(process),
+        }
+        let id = ProcessId { number, slot };
         self.by_pid.insert(pid, id);
         id
     }
 
     /// The thread `tid` of process `pid`; one that no record told of begins here, named by its number as perf does.
-    pub(crate) fn thread_in(&mut self, pid: u32, tid: u32) -> ThreadId {
-        if let Some(id) = self.by_tid.get(&tid) {
-            let process = self.thread(*id).and_then(|thread| self.process(thread.process));
-            if process.is_some_and(|process| process.pid == pid) {
-                return *id;
-            }
+    #[inline]
+    pub(crate) fn thread_in(&mut self, pid: u32, tid: u32) -> Thread {
+        match self.by_tid.get(&tid) {
+            Some(thread) if thread.pid == pid && self.process(thread.process).is_some() => *thread,
+            _ => self.other_thread(pid, tid),
         }
+    }
+
+    #[cold]
+    fn other_thread(&mut self, pid: u32, tid: u32) -> Thread {
         let process = self.process_of(pid);
+        // A thread whose process began anew without it, as records that were lost may leave it.
+        if let Some(thread) = self.by_tid.get_mut(&tid).filter(|thread| thread.pid == pid) {
+            thread.process = process;
+            return *thread;
+        }
         let comm = match tid {
             0 => self.comms.intern(b"swapper"),
             _ => self.comms.intern(format!(":{}", tid as i32).as_bytes()),
         };
-        self.add_thread(tid, process, comm)
+        self.add_thread(pid, tid, process, comm)
     }
 
-    fn add_thread(&mut self, tid: u32, process: ProcessId, comm: CommId) -> ThreadId {
-        let id = ThreadId(u32::try_from(self.threads.len()).unwrap_or(u32::MAX));
-        self.threads.push(Thread { process, comm });
-        self.by_tid.insert(tid, id);
-        id
+    fn add_thread(&mut self, pid: u32, tid: u32, process: ProcessId, comm: CommId) -> Thread {
+        let id = ThreadId(self.threads_ever);
+        self.threads_ever = self.threads_ever.saturating_add(1);
+        let thread = Thread { id, pid, process, comm };
+        self.by_tid.insert(tid, thread);
+        thread
     }
 
     /// A thread was named; an exec takes everything away that its process had mapped, once the new image is mapped.
     pub(crate) fn named(&mut self, pid: u32, tid: u32, name: &[u8], exec: bool) {
         let comm = self.comms.intern(name);
-        let id = self.thread_in(pid, tid);
-        let Some(thread) = self.threads.get_mut(id.0 as usize) else { return };
-        thread.comm = comm;
-        let process = thread.process;
+        let process = self.thread_in(pid, tid).process;
+        if let Some(thread) = self.by_tid.get_mut(&tid) {
+            thread.comm = comm;
+        }
         if exec {
             let space = self.empty_space();
             if let Some(process) = self.process_mut(process) {
@@ -170,11 +195,7 @@ impl Tasks {
 
     /// A thread began. A new process gets what its parent had mapped, unless `keeps_maps` says that its own are told.
     pub(crate) fn forked(&mut self, pid: u32, tid: u32, ppid: u32, ptid: u32, keeps_maps: bool) {
-        let parent = self.thread_in(ppid, ptid);
-        let (parent_process, comm) = match self.thread(parent) {
-            Some(thread) => (thread.process, thread.comm),
-            None => return,
-        };
+        let Thread { process: parent_process, comm, .. } = self.thread_in(ppid, ptid);
         let process = if pid == ppid {
             parent_process
         } else if keeps_maps {
@@ -189,6 +210,6 @@ impl Tasks {
                 None => self.process_of(pid),
             }
         };
-        self.add_thread(tid, process, comm);
+        self.add_thread(pid, tid, process, comm);
     }
 }
