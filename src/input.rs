@@ -187,7 +187,11 @@ impl Input {
         Ok(match packed {
             true => AnySource::Stream(Box::new(reader.unpacked())),
             false => AnySource::File(match &self.bytes {
-                Bytes::Mapped(mapped) => reader.source().telling(mapped),
+                Bytes::Mapped(mapped) => {
+                    // Whoever reads them once more brings them into memory once more.
+                    mapped.forgotten.store(0, Ordering::Relaxed);
+                    reader.source().telling(mapped)
+                }
                 Bytes::Read(_) => reader.source(),
             }),
         })

@@ -220,14 +220,7 @@ impl<'f> FrameLines<'f> {
     }
 
     /// Appends what an address of a branch belongs to: the symbol, or the object in brackets, with no blank before it.
-    pub(crate) fn bare(
-        &mut self,
-        out: &mut Vec<u8>,
-        state: &State,
-        sample: &TimedSample<'_>,
-        addr: u64,
-        symbol: bool,
-    ) {
+    pub(crate) fn bare(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, addr: u64, symbol: bool) {
         let loc = state.locate(sample.process, mode_of(sample, addr), addr);
         let at = self.at(Shape { symbol, offset: symbol, dso: !symbol, line: false });
         let from = out.len();

@@ -2,6 +2,7 @@
 //! of its modes, and ones made by hand for the fields that this machine's events do not have.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod chains;
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;

@@ -95,9 +95,12 @@ impl Cache {
     /// Removes all entries, and gives those that there were.
     ///
     /// # Errors
-    /// When the folder cannot be read or an entry cannot be removed.
+    /// When the folder cannot be read or belongs to another user, or an entry cannot be removed.
     pub fn clear(&self) -> io::Result<Vec<CacheEntry>> {
         let entries = self.entries()?;
+        if !entries.is_empty() && fs::metadata(&self.dir)?.uid() != effective_uid() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         for entry in &entries {
             match fs::remove_file(self.dir.join(&entry.name)) {
                 // Somebody else was quicker.

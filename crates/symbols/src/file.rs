@@ -50,7 +50,7 @@ impl FileBytes {
             file.read_to_end(&mut bytes)?;
             return Ok(FileBytes(Inner::Read(bytes)));
         }
-        // SAFETY: the mapping is private and read-only and is owned by the value that is returned; the slice borrows
+        // SAFETY: the mapping is read-only and is owned by the value that is returned; the slice borrows
         // from that value, so it cannot outlive it. What would break it is somebody who changes the file while it is
         // read. Written to, its bytes may change between two reads: every reader of a recording checks each length
         // against the slice, whose own length is fixed, so that changed bytes give wrong samples and never a wrong
@@ -70,10 +70,11 @@ impl FileBytes {
     pub fn forget(&self, range: Range<usize>) {
         let Inner::Mapped(map) = &self.0 else { return };
         let Some(len) = range.end.min(map.len()).checked_sub(range.start) else { return };
-        // SAFETY: MADV_DONTNEED drops the pages of the mapping in this range. It is private and was never writable, so that
-        // there is no change to lose: the next access has the bytes of the file again, which is what the mapping stands
-        // for. The range is within the mapping, which lives as long as `self`. A mapping that could be written to, or one of
-        // memory without a file, would break this.
+        // SAFETY: MADV_DONTNEED drops the pages of the mapping in this range. It is of a file and was never writable, so that
+        // there is no change to lose: the next access, of this thread or of another that reads there meanwhile, finds the
+        // page gone and has the bytes of the file again, which is what the mapping stands for; it never finds others. The
+        // range is within the mapping, which lives as long as `self`. A mapping that could be written to, or one of memory
+        // without a file, would break this.
         let advised = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, len) };
         // Advice may be refused without harm.
         let _ = advised;

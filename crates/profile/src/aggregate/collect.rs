@@ -142,7 +142,7 @@ impl<'f> Collector<'f> {
         let of_process = matches!(mode, CpuMode::User | CpuMode::Unknown);
         match Split::of(sample.chain) {
             Some(Split { kernel, user }) if !kernel.is_empty() && mode == CpuMode::Kernel => {
-                let Some(inner) = self.kernel_part(state, sample, kernel) else { return self.walk(state, sample) };
+                let inner = self.kernel_part(state, sample, kernel);
                 let leaf = self.leaf(state, sample, kernel, inner);
                 self.with_user_part(state, sample, leaf, inner, user)
             }
@@ -198,23 +198,20 @@ impl<'f> Collector<'f> {
         }
     }
 
-    /// The part of a stack in the kernel; `None` if it is none.
+    /// The part of a stack in the kernel.
     #[inline]
-    fn kernel_part(&mut self, state: &State, sample: &TimedSample<'_>, part: Callchain<'_>) -> Option<PartId> {
+    fn kernel_part(&mut self, state: &State, sample: &TimedSample<'_>, part: Callchain<'_>) -> PartId {
         let under = Under::kernel(state);
         let (hash, known) = self.kernel_parts.find(part, under);
-        if known.is_some() {
+        if let Some(known) = known {
             return known;
         }
         // As the sample's own address is looked up first, so that places are numbered in one order.
         self.places.of(state, sample, sample.mode(), sample.ip, false);
         self.look_up(state, sample, part, CpuMode::Kernel);
-        if !self.walked.iter().all(|loc| self.places.is_kernel(*loc)) {
-            return None;
-        }
         let id = self.stacks.part(&self.walked);
         self.kernel_parts.keep(hash, part, under, id);
-        Some(id)
+        id
     }
 
     /// The part of a stack in a process; `None` if there is more in it.

@@ -18,6 +18,9 @@ use crate::stats::ReplayStats;
 const PIECE: usize = 8192;
 const PIECES: usize = 2;
 
+/// Rounds may be short: so many bytes of them, at least, go to the other thread at once.
+const STEP: u64 = 1 << 20;
+
 /// Shorter recordings are read before a thread has begun.
 const LEAST_BYTES: u64 = 4 << 20;
 
@@ -59,11 +62,10 @@ impl<'f> Times<'f> {
 
 impl Run<'_> {
     /// Whether it is of use: true counts and payloads have to be noted in the order of the file, and change with damage.
-    pub(super) fn may_read_ahead(&self, source: &FileSource<'_>) -> bool {
+    pub(super) fn may_read_ahead(&self) -> bool {
         !self.counts
             && !self.payloads
             && self.reader.data_size() >= LEAST_BYTES
-            && source.has_rounds()
             && available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
     }
 
@@ -79,7 +81,7 @@ impl Run<'_> {
         let (pieces, taken) = sync_channel(PIECES);
         let (done, empty) = channel();
         let stats = scope(|scope| {
-            let mut reading = Reading { out: pieces, empty, next: Vec::with_capacity(PIECE), gone: false };
+            let mut reading = Reading::new(pieces, empty);
             let queue = Queue::new(options.max_pending);
             let builder = Builder::new().name("reading ahead".into());
             let thread = builder.spawn_scoped(scope, move || {
@@ -116,11 +118,19 @@ struct Reading {
     out: SyncSender<Piece>,
     empty: Receiver<Vec<Entry>>,
     next: Vec<Entry>,
+    /// When those in `next` had their turn, no record before this place waits any more.
+    passed: u64,
+    /// The last such place that was told.
+    told: u64,
     /// Nobody takes pieces any more.
     gone: bool,
 }
 
 impl Reading {
+    fn new(out: SyncSender<Piece>, empty: Receiver<Vec<Entry>>) -> Reading {
+        Reading { out, empty, next: Vec::with_capacity(PIECE), passed: 0, told: 0, gone: false }
+    }
+
     /// Reads everything, and tells what it saw of it.
     fn all(&mut self, mut records: Records<'_>, times: &Times<'_>, mut queue: Queue) -> ReplayStats {
         let mut stats = ReplayStats::default();
@@ -148,7 +158,7 @@ impl Reading {
                     let ready = queue.round();
                     self.ready(&ready);
                     queue.done(ready);
-                    self.send(Some(queue.first_place().unwrap_or(raw.offset)));
+                    self.round(queue.first_place().unwrap_or(raw.offset));
                 }
                 continue;
             }
@@ -165,7 +175,7 @@ impl Reading {
             }
         }
         self.ready(&queue.rest());
-        self.send(None);
+        self.send();
         stats.error = damage;
         stats.late = queue.late;
         (stats.skipped_bytes, stats.cut_bytes) = (records.skipped(), records.cut());
@@ -175,7 +185,7 @@ impl Reading {
     fn ready(&mut self, entries: &[Entry]) {
         for piece in entries.chunks(PIECE) {
             if self.next.len() + piece.len() > PIECE {
-                self.send(None);
+                self.send();
             }
             self.next.extend_from_slice(piece);
         }
@@ -185,11 +195,21 @@ impl Reading {
     fn push(&mut self, entry: Entry) {
         self.next.push(entry);
         if self.next.len() >= PIECE {
-            self.send(None);
+            self.send();
         }
     }
 
-    fn send(&mut self, passed: Option<u64>) {
+    /// What could go at the end of a round did: no record before a place waits any more.
+    fn round(&mut self, passed: u64) {
+        self.passed = passed;
+        if passed.saturating_sub(self.told) >= STEP {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let passed = (self.passed > self.told).then_some(self.passed);
+        self.told = self.passed;
         let room = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE));
         let entries = std::mem::replace(&mut self.next, room);
         self.gone |= self.out.send(Piece { entries, passed }).is_err();

@@ -159,7 +159,7 @@ impl<'f> Run<'f> {
 
     /// Reads all of a file.
     fn all_of_file<S: Sink>(mut self, source: &mut FileSource<'_>, options: &ReplayOptions, sink: &mut S) -> Replayed {
-        if self.may_read_ahead(source) && self.ahead(source, options, sink) {
+        if self.may_read_ahead() && self.ahead(source, options, sink) {
             return Replayed { state: self.state, stats: self.stats };
         }
         self.all(source, options, sink)

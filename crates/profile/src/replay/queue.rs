@@ -28,6 +28,9 @@ impl Entry {
     }
 }
 
+/// Entries of the longest list whose room is kept for the next: 16 MiB.
+const MOST_SPARE: usize = 1 << 20;
+
 /// Records that wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -111,7 +114,7 @@ impl Queue {
 
     /// Takes back a list that was handed out, for its room.
     pub(crate) fn done(&mut self, mut list: Vec<Entry>) {
-        if list.capacity() > self.spare.capacity() {
+        if list.capacity() > self.spare.capacity() && list.capacity() <= MOST_SPARE {
             list.clear();
             self.spare = list;
         }
