@@ -65,7 +65,8 @@ fn texts(starts: u64) -> (Timeline, Vec<Known>) {
         if let Some(text) = timeline.apply(born, &change(false)) {
             timeline.image(text, Image { id: ImageId([7; 16]), at: gone, way: Way::FreeTime, proven: true });
         }
-        timeline.program_loaded(7, afterimage_kernel_text::BpfProgram { id: i as u32 + 1, tag: tag.to_be_bytes() });
+        let program = afterimage_kernel_text::BpfProgram { id: i as u32 + 1, tag: tag.to_be_bytes() };
+        timeline.program_loaded(born, 7, program);
         // The last ones live on.
         if round + 1 < rounds || rounds == 1 && i % 2 == 0 {
             timeline.apply(gone, &change(true));

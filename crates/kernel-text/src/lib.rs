@@ -21,6 +21,7 @@ mod images;
 #[cfg(feature = "capture")]
 mod live;
 mod lives;
+mod loads;
 mod poke;
 mod retire;
 mod rows;

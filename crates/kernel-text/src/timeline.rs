@@ -17,21 +17,14 @@
 //! What is told of one start gives the same lives in whatever order it comes: an end that comes before its beginning
 //! makes a text whose beginning is not known, and the beginning finds it.
 
-use std::collections::HashMap;
-
 use afterimage_perf_data::record::Ksymbol;
 
 use crate::change::Coming;
+use crate::loads::{Loaded, Loads};
 use crate::poke::Pokes;
 use crate::rows::{NEVER, Rows};
 use crate::starts::Starts;
 use crate::text::{BpfProgram, Image, KSYMBOL_BPF, Loader, Text, TextId, TextKind};
-
-/// Programs registered by one task whose load record has not come yet; more are forgotten, oldest first.
-/// A program has at most 256 functions.
-const WAITING_FUNCTIONS: usize = 512;
-/// Tasks of which functions wait for a load record.
-const WAITING_TASKS: usize = 4096;
 
 /// A text that came or went: the content of a `PERF_RECORD_KSYMBOL`.
 #[doc(alias = "PERF_RECORD_KSYMBOL")]
@@ -111,7 +104,7 @@ pub struct Timeline {
     /// Times at which records were lost, and at which all there was was read anew; both in order.
     pub(crate) losses: Vec<u64>,
     pub(crate) scans: Vec<u64>,
-    waiting: HashMap<u32, Vec<TextId>>,
+    loads: Loads,
     /// Texts of which only the end was told.
     pub(crate) orphans: usize,
     pub(crate) version: u64,
@@ -150,34 +143,38 @@ impl Timeline {
             self.set_loader(text, loader);
         }
         if change.ksym_type == KSYMBOL_BPF {
-            if self.waiting.len() >= WAITING_TASKS && !self.waiting.contains_key(&change.origin) {
-                self.waiting.clear();
+            if let Some(loaded) = self.loads.function(time, change.origin, text) {
+                self.belong(&loaded);
             }
-            let waiting = self.waiting.entry(change.origin).or_default();
-            if waiting.len() >= WAITING_FUNCTIONS {
-                waiting.clear();
-            }
-            waiting.push(text);
         }
         Some(text)
     }
 
-    /// Takes a `PERF_RECORD_BPF_EVENT` of type load into account: the programs' functions that `origin` registered since its
-    /// last load belong to the program, from the one with its tag on. A program with subprograms has a tag of its own that
-    /// none of its functions has in its name: then all of them do, for the kernel tells of them in one go.
+    /// Takes a `PERF_RECORD_BPF_EVENT` of type load into account, `time` as in [`Timeline::apply`]: the programs' functions
+    /// that `origin` registered up to then, and since its last load, belong to the program, from the one with its tag on. A
+    /// program with subprograms has a tag of its own that none of its functions has in its name: then all of them do, for
+    /// the kernel tells of them in one go. Functions that are told of a little later than the load find it by their times.
     #[doc(alias = "PERF_RECORD_BPF_EVENT")]
-    pub fn program_loaded(&mut self, origin: u32, program: BpfProgram) {
-        let mut waiting = self.waiting.remove(&origin).unwrap_or_default();
-        let tag_of = |rows: &Rows, id: TextId| rows.name(id).and_then(tag_in);
-        waiting.retain(|id| tag_of(&self.rows, *id).is_some());
-        let main = waiting.iter().rposition(|id| tag_of(&self.rows, *id) == Some(program.tag));
-        for (function, id) in waiting.iter().skip(main.unwrap_or(0)).enumerate() {
-            let tag = if function == 0 { None } else { tag_of(&self.rows, *id) };
+    pub fn program_loaded(&mut self, time: u64, origin: u32, program: BpfProgram) {
+        for loaded in self.loads.load(time, origin, program) {
+            self.belong(&loaded);
+        }
+    }
+
+    /// Tells functions which program they are of.
+    fn belong(&mut self, loaded: &Loaded) {
+        let Loaded { program, functions } = loaded;
+        let tags = functions.iter().filter_map(|id| Some((*id, tag_in(self.rows.name(*id)?)?)));
+        let tags: Vec<(TextId, [u8; 8])> = tags.collect();
+        let main = tags.iter().rposition(|(_, tag)| *tag == program.tag);
+        for (function, (id, tag)) in tags.iter().skip(main.unwrap_or(0)).enumerate() {
             let Some(row) = self.rows.get_mut(*id) else { continue };
-            row.set_program(BpfProgram { id: program.id, tag: tag.unwrap_or(program.tag) });
+            row.set_program(BpfProgram { id: program.id, tag: if function == 0 { program.tag } else { *tag } });
             row.set_function(function as u32);
-            if function > 0 && row.kind == TextKind::Program {
-                row.kind = TextKind::Subprogram;
+            match (function, row.kind) {
+                (0, TextKind::Subprogram) => row.kind = TextKind::Program,
+                (1.., TextKind::Program) => row.kind = TextKind::Subprogram,
+                _ => (),
             }
             self.mark(*id);
         }
@@ -215,7 +212,7 @@ impl Timeline {
             self.losses.insert(at, time);
             self.version += 1;
             // The load that these belong to may have been lost.
-            self.waiting.clear();
+            self.loads.clear();
         }
     }
 

@@ -101,12 +101,52 @@ fn functions_belong_to_the_load_that_follows_on_their_thread() {
     let main = t.apply(2, &change(0x1000, 64, "bpf_prog_0102030405060708_main", false)).unwrap();
     let sub = t.apply(3, &change(0x1100, 64, "bpf_prog_ffffffffffffffff_sub", false)).unwrap();
     let program = BpfProgram { id: 12, tag: [1, 2, 3, 4, 5, 6, 7, 8] };
-    t.program_loaded(8, program);
+    t.program_loaded(4, 8, program);
     assert_eq!(t.text(main).unwrap().program, None, "another thread's load");
-    t.program_loaded(7, program);
+    t.program_loaded(4, 7, program);
     assert_eq!(t.text(main).unwrap().program, Some(program));
     assert_eq!(t.text(sub).unwrap().program, Some(BpfProgram { id: 12, tag: [0xff; 8] }));
     assert_eq!(t.text(other).unwrap().program, None);
+}
+
+/// The thread may move to another CPU in between, whose ring is read first.
+#[test]
+fn functions_find_their_load_whatever_is_told_first() {
+    enum Told {
+        Function(u64, u64, &'static str),
+        Load(u64, u32, u64),
+    }
+    use Told::{Function, Load};
+    let told = [
+        Function(10, 0x1000, "bpf_prog_00000000000000a1_main"),
+        Function(11, 0x1100, "bpf_prog_00000000000000a2_sub"),
+        Load(12, 21, 0xa1),
+        Function(20, 0x2000, "bpf_prog_00000000000000b1_main"),
+        Function(21, 0x2100, "bpf_prog_00000000000000b2_sub"),
+        Load(22, 22, 0xbb),
+    ];
+    // Every order of the six.
+    for mut order in 0..720 {
+        let mut left: Vec<usize> = (0..told.len()).collect();
+        let mut t = Timeline::new();
+        let mut said = Vec::new();
+        for choices in (1..=told.len()).rev() {
+            let next = left.remove(order % choices);
+            order /= choices;
+            said.push(next);
+            match told[next] {
+                Function(time, addr, name) => drop(t.apply(time, &change(addr, 64, name, false))),
+                Load(time, id, tag) => t.program_loaded(time, 7, BpfProgram { id, tag: tag.to_be_bytes() }),
+            }
+        }
+        // A load takes what came before it; what its first program had taken late is that one's.
+        let program = |addr: u64| {
+            let text = t.text(t.lookup_now(addr).unwrap().text).unwrap();
+            text.program.map(|program| (program.id, text.function.unwrap()))
+        };
+        let all = [program(0x1000), program(0x1100), program(0x2000), program(0x2100)];
+        assert_eq!(all, [Some((21, 0)), Some((21, 1)), Some((22, 0)), Some((22, 1))], "{said:?}");
+    }
 }
 
 /// The tag of a program with subprograms is that of no function's name.
@@ -120,7 +160,7 @@ fn functions_without_the_programs_tag_are_all_of_it() {
         [trampoline, main, sub]
     };
     let [trampoline, main, sub] = load(&mut t, 1000);
-    t.program_loaded(7, BpfProgram { id: 12, tag: [9; 8] });
+    t.program_loaded(1001, 7, BpfProgram { id: 12, tag: [9; 8] });
     assert_eq!(t.text(trampoline).unwrap().program, None);
     let (main, sub) = (t.text(main).unwrap(), t.text(sub).unwrap());
     assert_eq!((main.program, main.function), (Some(BpfProgram { id: 12, tag: [9; 8] }), Some(0)));
@@ -133,7 +173,7 @@ fn functions_without_the_programs_tag_are_all_of_it() {
     // Where records were lost, what waits may be of another program.
     let [_, main, _] = load(&mut t, 5000);
     t.lost(5001);
-    t.program_loaded(7, BpfProgram { id: 13, tag: [8; 8] });
+    t.program_loaded(5002, 7, BpfProgram { id: 13, tag: [8; 8] });
     assert_eq!(t.text(main).unwrap().program, None);
 }
 

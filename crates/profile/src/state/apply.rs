@@ -43,7 +43,7 @@ impl State {
             Record::Ksymbol(symbol) => self.ksymbol(time, symbol),
             Record::BpfEvent(event) if event.kind == BpfEvent::LOAD => {
                 let program = BpfProgram { id: event.prog_id, tag: event.tag };
-                self.timeline.program_loaded(event.id.tid.unwrap_or(0), program);
+                self.timeline.program_loaded(time, event.id.tid.unwrap_or(0), program);
             }
             Record::TextPoke(poke) => self.timeline.poke(time, poke.addr, poke.old, poke.new),
             Record::Cgroup(cgroup) => {

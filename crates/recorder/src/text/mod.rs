@@ -228,7 +228,7 @@ impl Texts {
             Ok(Record::Ksymbol(symbol)) => self.symbol(&symbol),
             Ok(Record::BpfEvent(event)) if event.kind == BpfEvent::LOAD => {
                 let program = BpfProgram { id: event.prog_id, tag: event.tag };
-                self.live.timeline.program_loaded(event.id.tid.unwrap_or(0), program);
+                self.live.timeline.program_loaded(event.id.time.unwrap_or(0), event.id.tid.unwrap_or(0), program);
             }
             Ok(Record::TextPoke(poke)) => {
                 self.live.timeline.poke(poke.id.time.unwrap_or(0), poke.addr, poke.old, poke.new)

@@ -30,8 +30,8 @@ fn known(objects: &[Value]) -> Vec<Known> {
         let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
         let functions = object["functions"].as_array().into_iter().flatten();
         let known = |name: &Value, address: &Value| {
-            // The text of a module's initialization goes by the module's name.
-            let name = name.as_str()?.strip_suffix(" .init.text").unwrap_or(name.as_str()?).to_owned();
+            // Nothing tells when the kernel lets go of a module's initialization, which is long before the module goes.
+            let name = Some(name.as_str()?.to_owned()).filter(|name| !name.ends_with(" .init.text"))?;
             let address = number(address.as_str()?);
             let (born, gone) = (time("born_ns"), time("gone_ns"));
             let there = object["closing_ns"].as_u64().unwrap_or(born.midpoint(gone));
@@ -111,11 +111,7 @@ fn what_was_lost_is_marked_and_nothing_else_is_wrong() {
     }
     let (mut right, mut marked, mut unknown) = (0, 0, 0);
     for Known { name, address, born, there, gone } in &known {
-        // Nothing tells when the kernel lets go of a module's initialization, only what stands there next; and the next load
-        // of the module may put it at the same place.
-        let named = |text: &&TextDesc| {
-            text.name.as_ref() == Some(name) && text.address == *address && text.kind != "module_init"
-        };
+        let named = |text: &&TextDesc| text.name.as_ref() == Some(name) && text.address == *address;
         for text in texts.texts.iter().filter(named).filter(|text| !text.uncertain) {
             // Its end may be that of its free, some time after it was let go.
             // Where the record of its beginning was lost, that is not known.

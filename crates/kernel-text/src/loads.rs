@@ -1,0 +1,111 @@
+//! Which functions belong to which program: a program's load is told after its functions, by the same thread.
+//!
+//! A thread that moves from one CPU to another in between tells the one in another ring than the others, and that ring may
+//! be read first. So the times decide, and a load waits a while for functions that are told late.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::text::{BpfProgram, TextId};
+
+/// Functions of one thread that wait for their load, or whose load came lately; more are forgotten, the oldest first.
+/// A program has at most 256 functions.
+const FUNCTIONS: usize = 512;
+/// Loads of one thread that wait for functions which are told late.
+const LOADS: usize = 4;
+/// Threads of which anything waits. At one more all are forgotten.
+const THREADS: usize = 4096;
+
+/// A program's functions, as far as they were told, in the order of their times.
+pub(crate) struct Loaded {
+    pub(crate) program: BpfProgram,
+    pub(crate) functions: Vec<TextId>,
+}
+
+/// What waits of each thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Loads {
+    threads: HashMap<u32, Thread>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    /// By their times.
+    functions: VecDeque<Function>,
+    /// By their times.
+    loads: VecDeque<Load>,
+    numbered: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Function {
+    time: u64,
+    text: TextId,
+    /// The number of the load that it was given to.
+    load: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    time: u64,
+    number: u64,
+    program: BpfProgram,
+}
+
+impl Loads {
+    /// A function came. Answers its program, if that was told before it.
+    pub(crate) fn function(&mut self, time: u64, origin: u32, text: TextId) -> Option<Loaded> {
+        let thread = self.thread(origin);
+        if thread.functions.iter().any(|known| known.text == text) {
+            return None;
+        }
+        // Without a time nothing says that it is late.
+        let load = thread.loads.iter().find(|load| time != 0 && load.time >= time).copied();
+        let place = thread.functions.partition_point(|known| known.time <= time);
+        thread.functions.insert(place, Function { time, text, load: load.map(|load| load.number) });
+        if thread.functions.len() > FUNCTIONS {
+            thread.functions.pop_front();
+        }
+        load.map(|load| thread.of(&load))
+    }
+
+    /// A program was loaded. Answers the functions that were told before it, and anew those of a later program that had
+    /// been given some of them.
+    pub(crate) fn load(&mut self, time: u64, origin: u32, program: BpfProgram) -> Vec<Loaded> {
+        let thread = self.thread(origin);
+        thread.numbered += 1;
+        let load = Load { time, number: thread.numbered, program };
+        let place = thread.loads.partition_point(|known| known.time <= time);
+        thread.loads.insert(place, load);
+        let later = thread.loads.get(place + 1).copied();
+        for function in thread.functions.iter_mut().filter(|function| function.time <= time) {
+            if function.load.is_none() || function.load == later.map(|load| load.number) {
+                function.load = Some(load.number);
+            }
+        }
+        let loaded = std::iter::once(load).chain(later).map(|load| thread.of(&load)).collect();
+        if thread.loads.len() > LOADS {
+            let gone = thread.loads.pop_front().map(|load| load.number);
+            thread.functions.retain(|function| function.load.is_none() || function.load != gone);
+        }
+        loaded
+    }
+
+    /// Records were lost: what waits may belong to none that will be told.
+    pub(crate) fn clear(&mut self) {
+        self.threads.clear();
+    }
+
+    fn thread(&mut self, origin: u32) -> &mut Thread {
+        if self.threads.len() >= THREADS && !self.threads.contains_key(&origin) {
+            self.threads.clear();
+        }
+        self.threads.entry(origin).or_default()
+    }
+}
+
+impl Thread {
+    fn of(&self, load: &Load) -> Loaded {
+        let functions = self.functions.iter().filter(|function| function.load == Some(load.number));
+        Loaded { program: load.program, functions: functions.map(|function| function.text).collect() }
+    }
+}
