@@ -195,7 +195,9 @@ impl<'p> Trees<'p> {
             }
         }
         for at in by_node.iter().rev() {
-            let Some(Through { parent, grown: here, own, total, .. }) = self.through.get(*at as usize) else { continue };
+            let Some(Through { parent, grown: here, own, total, .. }) = self.through.get(*at as usize) else {
+                continue;
+            };
             let (parent, total) = (*parent, *total);
             if let Some(node) = grown.nodes.get_mut(*here as usize) {
                 node.own.add(*own);
@@ -291,12 +293,7 @@ fn finish<'p>(grown: &[Growing<'p>], level: &[u32]) -> Vec<Node<'p>> {
     let mut nodes: Vec<Node<'p>> = level
         .iter()
         .filter_map(|at| grown.get(*at as usize))
-        .map(|node| Node {
-            frame: node.frame,
-            own: node.own,
-            total: node.total,
-            nodes: finish(grown, &node.next),
-        })
+        .map(|node| Node { frame: node.frame, own: node.own, total: node.total, nodes: finish(grown, &node.next) })
         .collect();
     nodes.sort_by_key(|node| std::cmp::Reverse(node.total.period));
     nodes
