@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::annotate::AnnotateArgs;
+use crate::archive::ArchiveArgs;
 use crate::cache::CacheArgs;
 use crate::exit;
 use crate::handler::HandlerArgs;
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Script(ScriptArgs),
     /// Write the stacks for other tools: folded lines or a flame graph
     Export(ExportArgs),
+    /// Put a recording and all that names it into one file, which is read on any machine
+    Archive(ArchiveArgs),
     /// Kernel code that came and went: list it, write it to a file, compare it; watch it come and go
     Text(TextArgs),
     /// Show and change the handlers of recordings that run: list, swap, clear, stats; print the header for your own
@@ -64,7 +67,7 @@ pub(crate) enum Command {
 }
 
 /// Which recording is read.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct InputArgs {
     /// The recording to read; `-` is standard input
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
@@ -75,6 +78,16 @@ pub(crate) struct InputArgs {
     /// Take the kernel's names from this copy of /proc/kallsyms, believed as it is
     #[arg(long, value_name = "FILE")]
     pub(crate) kallsyms: Option<PathBuf>,
+    /// The kernel's image with symbols; its build ID has to be the recorded one
+    #[arg(short = 'k', long, value_name = "FILE")]
+    pub(crate) vmlinux: Option<PathBuf>,
+    /// Look for the recorded machine's files in this folder, as if it were /
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symfs: Option<PathBuf>,
+    /// Look for debug files and copies of programs here first, filed by build ID as in /usr/lib/debug or in perf's ~/.debug
+    /// (may be given more than once)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) debug_dir: Vec<PathBuf>,
 }
 
 /// `afterimage report`

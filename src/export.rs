@@ -13,6 +13,7 @@ use crate::events;
 use crate::exit::Exit;
 use crate::input::Input;
 use crate::out;
+use crate::refused;
 use crate::report::label_key;
 use crate::say::Say;
 
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &ExportArgs, say: &Say) -> anyhow::Result<Exit> {
         written => written.with_context(|| args.output.display().to_string())?,
     }
     to.flush().with_context(|| args.output.display().to_string())?;
+    refused::say(input.name(), resolver.refused(), say);
     let exit = input.end(&reader, &profile.stats, say);
     // The process ends now: giving millions of small pieces back one by one would only cost time.
     std::mem::forget((profile, resolver));

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use afterimage_perf_data::{AnySource, Behind, ErrorKind, FileReader, PartsSource, RecordStream, journal, stream};
 use afterimage_profile::{ReplayStats, ResolveOptions};
+use afterimage_symbols::Finder;
 use afterimage_symbols::file::FileBytes;
 use anyhow::Context;
 
@@ -31,6 +32,15 @@ pub(crate) struct Input {
     is_folder: bool,
     journal: Option<Vec<u8>>,
     kallsyms: Option<Vec<u8>>,
+    places: Places,
+}
+
+/// Where the user says that names are.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    vmlinux: Option<PathBuf>,
+    symfs: Option<PathBuf>,
+    debug_dirs: Vec<PathBuf>,
 }
 
 enum Bytes {
@@ -88,12 +98,14 @@ impl Input {
         if let Some(path) = &args.kallsyms {
             input.kallsyms = Some(std::fs::read(path).with_context(|| path.display().to_string())?);
         }
+        input.places = Places::of(args)?;
         Ok(input)
     }
 
     fn new(name: String, bytes: Bytes) -> Self {
         let (parts, missing) = (Vec::new(), Vec::new());
-        Input { name, bytes, rest: Cell::new(None), parts, missing, is_folder: false, journal: None, kallsyms: None }
+        let (rest, places) = (Cell::new(None), Places::default());
+        Input { name, bytes, rest, parts, missing, is_folder: false, journal: None, kallsyms: None, places }
     }
 
     /// Reads the beginning of a stream.
@@ -140,6 +152,19 @@ impl Input {
         input.kallsyms =
             kallsyms.filter(|text| text.split(|b| *b == b' ').next().is_some_and(|a| a != b"0000000000000000"));
         Ok(input)
+    }
+
+    /// Whether records still come, which can be had once.
+    pub(crate) fn is_stream(&self) -> bool {
+        let rest = self.rest.take();
+        let streams = rest.is_some();
+        self.rest.set(rest);
+        streams
+    }
+
+    /// Whether recording threads have files of their own.
+    pub(crate) fn has_parts(&self) -> bool {
+        !self.parts.is_empty()
     }
 
     /// The recording's name, for messages.
@@ -199,14 +224,17 @@ impl Input {
 
     /// Where names come from.
     pub(crate) fn resolve_options(&self) -> ResolveOptions {
-        ResolveOptions { kallsyms: self.kallsyms.clone(), ..ResolveOptions::default() }
+        ResolveOptions {
+            kallsyms: self.kallsyms.clone(),
+            vmlinux: self.places.vmlinux.clone(),
+            finder: Some(self.places.finder()),
+            ..ResolveOptions::default()
+        }
     }
 
     /// The same for who names places while the records still come.
     pub(crate) fn resolve_at_once(&self) -> ResolveOptions {
-        let rest = self.rest.take();
-        let build_ids_to_come = rest.is_some();
-        self.rest.set(rest);
+        let build_ids_to_come = self.is_stream();
         ResolveOptions { build_ids_to_come, ..self.resolve_options() }
     }
 
@@ -312,6 +340,31 @@ impl Input {
         match &self.bytes {
             Bytes::Mapped(mapped) => &mapped.bytes,
             Bytes::Read(bytes) => bytes,
+        }
+    }
+}
+
+impl Places {
+    /// What the options say, if it is there: names that are silently missing would be looked for elsewhere.
+    fn of(args: &InputArgs) -> anyhow::Result<Self> {
+        for (option, folder) in
+            args.symfs.iter().map(|dir| ("--symfs", dir)).chain(args.debug_dir.iter().map(|dir| ("--debug-dir", dir)))
+        {
+            let listed = std::fs::read_dir(folder);
+            listed.with_context(|| format!("{option} {}", folder.display()))?;
+        }
+        if let Some(image) = &args.vmlinux {
+            File::open(image).with_context(|| format!("--vmlinux {}", image.display()))?;
+        }
+        let (vmlinux, symfs) = (args.vmlinux.clone(), args.symfs.clone());
+        Ok(Places { vmlinux, symfs, debug_dirs: args.debug_dir.clone() })
+    }
+
+    fn finder(&self) -> Finder {
+        let finder = Finder::new().debug_dirs(self.debug_dirs.clone());
+        match &self.symfs {
+            Some(root) => finder.symfs(root),
+            None => finder,
         }
     }
 }

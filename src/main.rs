@@ -4,6 +4,7 @@
 //! to people goes through [`say`], how they end through [`exit`].
 
 mod annotate;
+mod archive;
 mod cache;
 mod cli;
 mod disasm;
@@ -16,6 +17,7 @@ mod header;
 mod input;
 mod out;
 mod record;
+mod refused;
 mod report;
 mod say;
 mod script;
@@ -45,6 +47,7 @@ fn run(command: &Command, say: &Say) -> anyhow::Result<Exit> {
         Command::Record(args) => record::run(args, say),
         Command::Report(args) => report::run(args, say),
         Command::Annotate(args) => annotate::run(args, say),
+        Command::Archive(args) => archive::run(args, say),
         Command::Script(args) => script::run(args, say),
         Command::Export(args) => export::run(args, say),
         Command::Text(args) => texts::run(args, say),

@@ -48,6 +48,13 @@ impl Say {
         put(&format!("  hint: {}\n", clean(&what.to_string())));
     }
 
+    /// What may be done next, unless only problems are to be told.
+    pub(crate) fn hint_unless_quiet(&self, what: impl Display) {
+        if !self.quiet {
+            self.hint(what);
+        }
+    }
+
     /// A detail for `-v`.
     pub(crate) fn detail(&self, what: impl Display) {
         if self.verbose > 0 {

@@ -1,7 +1,5 @@
 //! The options of `afterimage annotate`. perf's where perf has them.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use crate::cli::InputArgs;
@@ -60,7 +58,4 @@ pub(crate) struct AnnotateArgs {
     /// Show only this event
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
-    /// The kernel's image with symbols; its build ID has to be the recorded one
-    #[arg(short = 'k', long, value_name = "FILE")]
-    pub(crate) vmlinux: Option<PathBuf>,
 }

@@ -62,7 +62,6 @@ pub(super) struct Sources<'f> {
     images: Images,
     release: String,
     pub(super) machine: Machine,
-    vmlinux: Option<PathBuf>,
     kernel: Option<Result<Rc<Opened>, Reason>>,
     files: HashMap<ObjectId, Result<Rc<Opened>, Reason>>,
     /// Whether the recording has a list of texts, so that a missing image has a reason.
@@ -70,7 +69,7 @@ pub(super) struct Sources<'f> {
 }
 
 impl<'f> Sources<'f> {
-    pub(super) fn new(reader: &'f FileReader<'_>, vmlinux: Option<PathBuf>) -> Sources<'f> {
+    pub(super) fn new(reader: &'f FileReader<'_>) -> Sources<'f> {
         let features = reader.features();
         let private = reader.private();
         let images = private.map(|private| Images::from(&private.images)).unwrap_or_default();
@@ -81,7 +80,6 @@ impl<'f> Sources<'f> {
             images,
             release: features.os_release.clone().unwrap_or_default(),
             machine: Machine::of_uname(arch),
-            vmlinux,
             kernel: None,
             files: HashMap::new(),
             has_texts: private.is_some_and(|private| !private.texts.is_empty()),
@@ -220,7 +218,7 @@ impl<'f> Sources<'f> {
     /// The image of the recorded kernel, opened once.
     pub(super) fn kernel_file(&mut self, found: &Things, resolver: &mut Resolver) -> Result<Rc<Opened>, Reason> {
         let opened = self.kernel.get_or_insert_with(|| {
-            let (file, shift) = resolver.kernel_file(&found.state, &self.release, self.vmlinux.as_deref())?;
+            let (file, shift) = resolver.kernel_file(&found.state, &self.release)?;
             Ok(Opened::new(file, shift))
         });
         opened.clone()

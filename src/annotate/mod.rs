@@ -9,6 +9,7 @@ mod source;
 mod stdio;
 
 pub(crate) use args::AnnotateArgs;
+pub(crate) use source::Texts;
 
 use std::io::Write;
 
@@ -18,11 +19,11 @@ use crate::disasm;
 use crate::exit::{Exit, Problem};
 use crate::input::Input;
 use crate::out;
+use crate::refused;
 use crate::say::Say;
 use choose::{Chosen, Narrow, Wanted, choose, place};
 use code::Sources;
 use listing::{How, Listing, Maker};
-use source::Texts;
 
 /// Things of one name that are shown one after the other; more are only listed.
 const MOST_OF_ONE_NAME: usize = 16;
@@ -142,7 +143,7 @@ pub(crate) fn run(args: &AnnotateArgs, say: &Say) -> anyhow::Result<Exit> {
     if let Some(name) = &args.event {
         plan.narrow.events = Some(event_called(&found, name)?);
     }
-    let mut sources = Sources::new(&reader, args.vmlinux.clone());
+    let mut sources = Sources::new(&reader);
     let chosen = choose(&found, &sources.programs, plan.wanted.as_ref(), &plan.narrow)?;
     let texts = Texts::default();
     let mut maker = Maker { found: &found, resolver: &mut resolver, sources: &mut sources, texts, how: plan.how };
@@ -157,6 +158,7 @@ pub(crate) fn run(args: &AnnotateArgs, say: &Say) -> anyhow::Result<Exit> {
     if chosen.lighter > 0 && !plan.json {
         say.detail(format!("{} symbols below {}% of their event left out", chosen.lighter, plan.narrow.least));
     }
+    refused::say(input.name(), resolver.refused(), say);
     Ok(input.end(&reader, &found.stats, say))
 }
 

@@ -71,7 +71,10 @@ impl<'f> Lines<'f> {
                 let frames = frames.into_iter().filter(|frame| frame.file.is_some() || frame.function.is_some());
                 frames
                     .map(|frame| Origin {
-                        text: frame.file.as_deref().and_then(|file| texts.line(file, frame.line)),
+                        text: match &frame.text {
+                            Some(text) => Some(Rc::from(&**text)),
+                            None => frame.file.as_deref().and_then(|file| texts.line(file, frame.line)),
+                        },
                         function: frame.function,
                         file: frame.file,
                         line: frame.line,
@@ -86,13 +89,13 @@ impl<'f> Lines<'f> {
 
 /// The texts of source files, each read once.
 #[derive(Default)]
-pub(super) struct Texts {
+pub(crate) struct Texts {
     files: HashMap<String, Vec<Rc<str>>>,
 }
 
 impl Texts {
     /// A line of a file, counted from 1.
-    fn line(&mut self, file: &str, line: u32) -> Option<Rc<str>> {
+    pub(crate) fn line(&mut self, file: &str, line: u32) -> Option<Rc<str>> {
         let at = usize::try_from(line).ok()?.checked_sub(1)?;
         if let Some(lines) = self.files.get(file) {
             return lines.get(at).cloned();

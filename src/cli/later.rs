@@ -128,7 +128,6 @@ const REPORT: &[Later] = &[
     long("switch-off"),
     long("symbol-filter"),
     both("symbols", 'S'),
-    long("symfs"),
     long("tasks"),
     both("threads", 'T'),
     long("tid"),
@@ -136,7 +135,6 @@ const REPORT: &[Later] = &[
     long("time-quantum"),
     long("total-cycles"),
     long("tui"),
-    both("vmlinux", 'k'),
 ];
 
 const ANNOTATE: &[Later] = &[
@@ -162,7 +160,6 @@ const ANNOTATE: &[Later] = &[
     long("skip-missing"),
     long("stdio2"),
     long("stdio-color"),
-    long("symfs"),
     long("tui"),
 ];
 
@@ -210,10 +207,8 @@ const SCRIPT: &[Later] = &[
     long("switch-off"),
     long("switch-on"),
     both("symbols", 'S'),
-    long("symfs"),
     long("tid"),
     long("time"),
-    both("vmlinux", 'k'),
     long("xed"),
 ];
 

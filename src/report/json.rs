@@ -18,6 +18,7 @@ pub(super) fn write(
     private: &Private,
     plan: &Plan,
     chosen: &[usize],
+    not_used: Value,
 ) -> io::Result<()> {
     let mut object = Map::new();
     object.insert("schema".into(), "afterimage/report/1".into());
@@ -31,6 +32,7 @@ pub(super) fn write(
     let unresolved =
         profile.unresolved.iter().map(|(reason, samples)| json!({"reason": reason.key(), "samples": samples}));
     object.insert("unresolved".into(), unresolved.collect());
+    object.insert("not_used".into(), not_used);
     serde_json::to_writer(&mut *out, &Value::Object(object))?;
     writeln!(out)
 }

@@ -16,6 +16,7 @@ use crate::events;
 use crate::exit::{Exit, Problem};
 use crate::input::Input;
 use crate::out;
+use crate::refused;
 use crate::say::Say;
 use crate::terminal::clean;
 use graph::{Form, GraphOptions};
@@ -150,7 +151,8 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     let mut to = out::stdout()?;
     if plan.json {
         let none = Private::default();
-        json::write(&mut to, &profile, reader.private().unwrap_or(&none), &plan, &chosen)?;
+        let not_used = refused::json(resolver.refused());
+        json::write(&mut to, &profile, reader.private().unwrap_or(&none), &plan, &chosen, not_used)?;
     } else {
         if plan.header {
             crate::header::write(&mut to, &reader, &profile.stats)?;
@@ -168,6 +170,7 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
         stdio::write(&mut to, &profile, &plan, &chosen, &chains)?;
     }
     out::flush(&mut to)?;
+    refused::say(input.name(), resolver.refused(), say);
     let exit = input.end(&reader, &profile.stats, say);
     // The process ends now: giving millions of small pieces back one by one would only cost time.
     std::mem::forget((profile, resolver));

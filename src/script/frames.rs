@@ -96,6 +96,11 @@ impl<'f> FrameLines<'f> {
         FrameLines { resolver, lines, names: Vec::new(), store: Vec::new(), deepest }
     }
 
+    /// What names the frames.
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
     /// The lines of a call chain, innermost first.
     pub(crate) fn chain(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, shape: Shape) {
         let (from, at) = (out.len(), self.at(shape));

@@ -86,6 +86,11 @@ impl<'f> Printer<'f> {
         Printer { events, frames, formats, types, comms: FxHashMap::default(), nanoseconds, widest: Widest::default() }
     }
 
+    /// What names the addresses.
+    pub(crate) fn resolver(&self) -> &Resolver {
+        self.frames.resolver()
+    }
+
     /// Appends the lines of one sample, and of what was said of it.
     pub(crate) fn sample(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         let Some(event) = self.events.get(sample.event) else { return };

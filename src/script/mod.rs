@@ -24,6 +24,7 @@ use crate::cli::ScriptArgs;
 use crate::exit::Exit;
 use crate::input::Input;
 use crate::out;
+use crate::refused;
 use crate::say::Say;
 use choice::{Choice, Class};
 use fields::Fields;
@@ -55,6 +56,11 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
         return Err(error).context("standard output");
     }
     out::flush(&mut lines.to)?;
+    let resolver = match &lines.printer {
+        Print::Text(printer) => printer.resolver(),
+        Print::Json(printer) => printer.resolver(),
+    };
+    refused::say(input.name(), resolver.refused(), say);
     let exit = input.end(&reader, &replayed.stats, say);
     // The process ends now: giving millions of small pieces back one by one would only cost time.
     std::mem::forget((replayed, lines.printer));

@@ -86,7 +86,7 @@ fn side(operand: &str, input: &InputArgs, say: &Say) -> anyhow::Result<Side> {
         Some((file, name)) => (PathBuf::from(file), name),
         None => (input.input.clone(), operand),
     };
-    let opened = Input::open(&InputArgs { input: file, force: input.force, kallsyms: input.kallsyms.clone() })?;
+    let opened = Input::open(&InputArgs { input: file, ..input.clone() })?;
     let reader = opened.reader()?;
     let texts = Texts::of(&reader, &mut opened.source(&reader)?);
     let index = the_one(&texts, name, say)?;

@@ -11,6 +11,7 @@
 //!   `docs/format.md` is their description.
 #![forbid(unsafe_code)]
 
+mod again;
 pub mod attr;
 pub mod btf;
 mod build_id;
@@ -54,7 +55,7 @@ pub use event::EventDesc;
 pub use features::Features;
 pub use handler_record::{AiHdr, EmitPayload, LabelPayload, ValuePayload};
 pub use pipe::PipeWriter;
-pub use private::{GateDesc, HandlerDesc, HandlerTypes, Private, TrueCounts, WayDesc};
+pub use private::{ArchiveDesc, GateDesc, HandlerDesc, HandlerTypes, Private, TrueCounts, WayDesc};
 pub use reader::FileReader;
 pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
 pub use records::Records;

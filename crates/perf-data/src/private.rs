@@ -46,6 +46,10 @@ pub mod entry {
     pub const GATES: u32 = 10;
     /// JSON of an array of [`crate::private::WayDesc`].
     pub const WAYS: u32 = 11;
+    /// JSON of a [`crate::private::ArchiveDesc`].
+    pub const ARCHIVE: u32 = 12;
+    /// What is kept of one object, see [`crate::Private::objects`].
+    pub const OBJECT: u32 = 13;
 }
 
 /// Bits of an entry's flags.
@@ -129,6 +133,16 @@ pub struct WayDesc {
     pub missing: Option<String>,
 }
 
+/// That a recording holds what names it elsewhere, and who put that in.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ArchiveDesc {
+    /// Who made the archive, with the version.
+    pub tool: String,
+    /// The recording was not finished when it was put in: what its header says now is no word of its recorder's.
+    #[serde(default)]
+    pub unfinished: bool,
+}
+
 /// The types of one handler's values and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct HandlerTypes {
@@ -183,9 +197,20 @@ pub struct Private {
     pub gates: Vec<GateDesc>,
     /// The ways to keep kernel text that were tried; empty where none was kept.
     pub ways: Vec<WayDesc>,
+    /// Of an archive: who made it.
+    pub archive: Option<ArchiveDesc>,
+    /// Of an archive: for each object that samples fell into its names, code and lines, as the crate `symbols` encodes them.
+    pub objects: Vec<Vec<u8>>,
+    /// Objects that could not be unpacked, or are more than a section of its length should hold.
+    pub lost_objects: u64,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
+
+/// Objects of an archive may have so many bytes for each byte of the section when they are unpacked, and in any case
+/// [`OBJECTS_ANYWAY`] together: names and code pack to a fifth, not to a hundredth.
+const OBJECTS_RATIO: u64 = 64;
+const OBJECTS_ANYWAY: u64 = 64 << 20;
 
 impl Private {
     /// Whether there is nothing in it.
@@ -240,6 +265,8 @@ impl Private {
                 self.gates.extend(more);
             }
             entry::WAYS => self.ways = json(data, "ways of the private section")?,
+            entry::ARCHIVE => self.archive = Some(json(data, "archive entry of the private section")?),
+            entry::OBJECT => self.objects.push(data.to_vec()),
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
@@ -278,6 +305,7 @@ impl Private {
         }
         c.u32(W)?;
         let mut private = Self::default();
+        let mut room = (section.len() as u64).saturating_mul(OBJECTS_RATIO).max(OBJECTS_ANYWAY);
         while !c.rest().is_empty() {
             let (kind, flags, len) = (c.u32(W)?, c.u32(W)?, c.u64(W)?);
             let at = c.at();
@@ -285,10 +313,26 @@ impl Private {
             // The padding of the last entry may be left out.
             let pad = (len.next_multiple_of(8) - len).min(c.rest().len() as u64);
             c.take(pad, W)?;
+            if kind == entry::OBJECT {
+                private.take_object(data, flags, at, &mut room);
+                continue;
+            }
             private.apply(kind, &unpack(data, flags, at)?)?;
         }
         private.settle();
         Ok(private)
+    }
+
+    /// Takes in an object as long as there is `room` for it. A damaged one costs itself and no more.
+    fn take_object(&mut self, data: &[u8], flags: u32, at: u64, room: &mut u64) {
+        let object = unpack_within(data, flags, at, (*room).min(UNPACKED_MAX));
+        match object {
+            Ok(object) => {
+                *room = room.saturating_sub(object.len() as u64);
+                self.objects.push(object.into_owned());
+            }
+            Err(_) => self.lost_objects += 1,
+        }
     }
 
     /// The section's bytes.
@@ -341,6 +385,10 @@ impl Private {
         if !self.ways.is_empty() {
             entries.push((entry::WAYS, to_json(&self.ways)?));
         }
+        if let Some(archive) = &self.archive {
+            entries.push((entry::ARCHIVE, to_json(archive)?));
+        }
+        entries.extend(self.objects.iter().map(|object| (entry::OBJECT, object.clone())));
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }
@@ -426,15 +474,22 @@ pub(crate) fn pack(data: Vec<u8>) -> (u32, Vec<u8>) {
 
 /// The bytes of an entry as they were before [`pack`].
 pub(crate) fn unpack(data: &[u8], flags: u32, offset: u64) -> Result<std::borrow::Cow<'_, [u8]>> {
+    unpack_within(data, flags, offset, UNPACKED_MAX)
+}
+
+/// The same, if they are no more than `most`.
+fn unpack_within(data: &[u8], flags: u32, offset: u64, most: u64) -> Result<std::borrow::Cow<'_, [u8]>> {
+    let too_long = || Error::at(ErrorKind::TooLong, "compressed entry", offset);
     match flags {
+        0 if data.len() as u64 > most => Err(too_long()),
         0 => Ok(data.into()),
         flag::ZSTD => {
             let damaged = || Error::at(ErrorKind::Damaged, "compressed entry", offset);
             let decoder = zstd::stream::Decoder::with_buffer(data).map_err(|_| damaged())?;
             let mut out = Vec::new();
-            decoder.take(UNPACKED_MAX + 1).read_to_end(&mut out).map_err(|_| damaged())?;
-            if out.len() as u64 > UNPACKED_MAX {
-                return Err(Error::at(ErrorKind::TooLong, "compressed entry", offset));
+            decoder.take(most.saturating_add(1)).read_to_end(&mut out).map_err(|_| damaged())?;
+            if out.len() as u64 > most {
+                return Err(too_long());
             }
             Ok(out.into())
         }

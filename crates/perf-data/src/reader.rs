@@ -102,6 +102,8 @@ impl<'a> FileReader<'a> {
         }
         let mut events = self.read_attrs()?;
         self.read_features();
+        // An archive of an unfinished recording is written to its end, and holds no more than that had.
+        self.finished &= !self.private().and_then(|private| private.archive.as_ref()).is_some_and(|a| a.unfinished);
         name_events(&mut events, &self.features.event_desc);
         self.table = Arc::new(EventTable::new(events, self.header.endian));
         Ok(())
@@ -157,6 +159,53 @@ impl<'a> FileReader<'a> {
                 self.problems.push(e);
             }
         }
+    }
+
+    /// The whole file.
+    pub(crate) fn file_bytes(&self) -> &'a [u8] {
+        self.file
+    }
+
+    /// Whether the header has room for feature bits.
+    pub(crate) fn has_feature_bits(&self) -> bool {
+        self.header.has_features
+    }
+
+    /// Whether the sections are those that the recorder, or who put the recording in an archive, wrote at the end.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.finished || self.is_archive()
+    }
+
+    fn is_archive(&self) -> bool {
+        self.private().is_some_and(|private| private.archive.is_some())
+    }
+
+    /// One past the last byte of attrs and ids.
+    pub(crate) fn end_of_attrs(&self) -> u64 {
+        let attrs = self.header.attrs;
+        let entry = self.header.attr_size;
+        let end = attrs.offset.saturating_add(attrs.size);
+        let ids =
+            (1..).map(|nth: u64| nth.saturating_mul(entry)).take_while(|behind| entry > 16 && *behind <= attrs.size);
+        let ends = ids.filter_map(|behind| {
+            let at = attrs.offset.checked_add(behind)?.checked_sub(16)?;
+            let section = Section { offset: at, size: 16 };
+            let bytes = section.of(self.file, "event ids").ok()?;
+            let ids = Section::read(bytes, at, self.header.endian).ok()?;
+            // Ids that cannot be read are none.
+            ids.of(self.file, "event ids").ok().map(|_| ids.offset + ids.size)
+        });
+        ends.fold(end, u64::max)
+    }
+
+    /// The feature sections by their bits, as the table has them.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = (u32, Section)> + use<'_, 'a> {
+        let table = self.data.offset.saturating_add(self.data.size);
+        self.header.features.iter().enumerate().filter_map(move |(nth, feature)| {
+            let at = Section { offset: table.saturating_add(16 * nth as u64), size: 16 };
+            let bytes = at.of(self.file, "feature table").ok()?;
+            Some((feature, Section::read(bytes, at.offset, self.header.endian).ok()?))
+        })
     }
 
     /// The byte order.

@@ -35,7 +35,7 @@ mod stats;
 pub use afterimage_symbols::Reason;
 pub use aggregate::{
     AggregateOptions, ChainKey, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack,
-    TallySource, Tree, Trees, UnknownSortKey, Weight, aggregate, aggregate_from,
+    TallySource, Tree, UnknownSortKey, Weight, aggregate, aggregate_from,
 };
 pub use annotate::{Hits, Subject, Thing, Things, annotate, annotate_from};
 pub use bpf::{BpfFunction, BpfLines, BpfPrograms};
@@ -43,7 +43,7 @@ pub use lines::{Lines, SourceLine};
 pub use loc::{CpuMode, Loc, Place};
 pub use parts::{KnownParts, PartHash, Split, Under};
 pub use replay::{ReplayOptions, Replayed, Sink, replay, replay_from};
-pub use resolve::{Dso, Frame, FrameKind, ResolveOptions, Resolver, SymId};
+pub use resolve::{Dso, Frame, FrameKind, Kept, NotUsed, ResolveOptions, Resolver, SymId};
 pub use running::Running;
 pub use said::{Said, SaidTypes};
 pub use sample::TimedSample;

@@ -8,11 +8,14 @@ mod forms;
 use std::io::Read;
 
 use afterimage_perf_data::record::kind;
-use afterimage_perf_data::{AnySource, Endian, ErrorKind, FileReader, PartsSource, PipeWriter, RecordStream, stream};
+use afterimage_perf_data::{
+    AnySource, ArchiveDesc, Endian, ErrorKind, Features, FileReader, PartsSource, PipeWriter, Private, RecordStream,
+    stream,
+};
 use afterimage_profile::{ReplayOptions, ReplayStats, Sink, State, TimedSample, replay_from};
 use afterimage_testkit::{Need, corpus, has};
 use common::{Lines, Recording, attr, bpf_output, event, lines};
-use forms::{compressed, mixture, streamed, swapped};
+use forms::{compressed, mixture, records_of, streamed, swapped};
 
 /// What comes in pieces of a few bytes, as from a slow pipe.
 struct Slow<'a>(&'a [u8], usize);
@@ -274,4 +277,56 @@ fn twins_of_what_others_recorded_read_the_same() {
         }
     }
     assert!(compared >= 19, "{compared}");
+}
+
+/// With another private section everything else stays: records byte for byte, features, whatever the form and byte order.
+#[test]
+fn written_again_with_another_private_section() {
+    let plain = mixture(500);
+    let private = Private {
+        archive: Some(ArchiveDesc { tool: "a test".to_owned(), unfinished: false }),
+        objects: vec![vec![1; 10_000], Vec::new(), b"third".to_vec()],
+        kernel_symbols: b"ffffffff81000000 t _stext\n".to_vec(),
+        ..Private::default()
+    };
+    for bytes in [&plain, &compressed(&plain), &swapped(&plain)] {
+        let reader = FileReader::open_packed(bytes).unwrap();
+        let mut again = Vec::new();
+        reader.write_again(&private, &mut again).unwrap();
+        let new = FileReader::open_packed(&again).unwrap();
+        assert!(new.problems().is_empty(), "{:?}", new.problems());
+        assert_eq!(new.private(), Some(&private));
+        assert_eq!((new.endian(), new.finished()), (reader.endian(), true));
+        assert!(records_of(&new) == records_of(&reader));
+        let features = |reader: &FileReader<'_>| Features { private: None, ..reader.features().clone() };
+        assert_eq!(features(&new), features(&reader));
+        assert_eq!(new.events(), reader.events());
+        // Once more, without: nothing is left of it.
+        let (mut third, mut fourth) = (Vec::new(), Vec::new());
+        new.write_again(&Private::default(), &mut third).unwrap();
+        reader.write_again(&Private::default(), &mut fourth).unwrap();
+        assert!(third == fourth);
+    }
+    // What was not finished stays so.
+    let unfinished = Private { archive: Some(ArchiveDesc { unfinished: true, ..ArchiveDesc::default() }), ..private };
+    let reader = FileReader::open(&plain).unwrap();
+    let mut again = Vec::new();
+    reader.write_again(&unfinished, &mut again).unwrap();
+    let new = FileReader::open(&again).unwrap();
+    assert!(!new.finished() && new.features().hostname.is_some() && records_of(&new) == records_of(&reader));
+    // A stream has no place for it.
+    let stream = streamed(&plain);
+    let error = FileReader::open(&stream).unwrap().write_again(&unfinished, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+/// An entry that unpacks to more than its section may hold costs itself alone, and no memory.
+#[test]
+fn an_object_that_unpacks_without_end() {
+    let bomb = vec![0; 200 << 20];
+    let private = Private { objects: vec![vec![7; 100], bomb, vec![8; 100]], ..Private::default() };
+    let section = private.encode().unwrap();
+    assert!(section.len() < 1 << 20);
+    let read = Private::decode(&section, 0).unwrap();
+    assert_eq!((read.objects.len(), read.lost_objects), (2, 1));
 }

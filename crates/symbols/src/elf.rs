@@ -14,7 +14,8 @@ use crate::notes::MAX_BUILD_ID;
 use crate::source::Tables;
 pub(crate) use object::{Builder, Debuglink, build_id_of, debuglink_of, segments_of};
 
-/// Marks an encoded table. The last byte is the version of the layout; an older one is derived anew.
+/// Marks an encoded table. The last byte is the version of the layout; in a cache an older one is derived anew. Archives hold
+/// tables of this version (docs/format.md), so that a reader of a newer one has to read it still.
 const MAGIC: &[u8; 8] = b"AISYMT\0\x01";
 
 /// The names of one object, indexed by its own addresses and by file offset.
@@ -76,6 +77,12 @@ impl SymbolTable {
         let mut builder = Builder::default();
         builder.add_object(&Tables::of(file))?;
         Ok(builder.finish())
+    }
+
+    /// A table of nothing.
+    pub(crate) fn empty() -> SymbolTable {
+        let (build_id, segments, names) = (Vec::new(), Vec::new(), NameMap::default());
+        SymbolTable { build_id, segments, origin: Origin::Nothing, names }
     }
 
     /// The symbol at an address of the object's own address space.
@@ -141,7 +148,18 @@ impl SymbolTable {
         self.names.iter()
     }
 
-    /// A compact, checksummed form for a cache.
+    /// The same table with the symbols of these addresses alone.
+    pub(crate) fn excerpt(&self, vaddrs: impl IntoIterator<Item = u64>) -> SymbolTable {
+        let ids = vaddrs.into_iter().filter_map(|vaddr| self.names.id_at(vaddr)).collect();
+        SymbolTable {
+            build_id: self.build_id.clone(),
+            segments: self.segments.clone(),
+            origin: self.origin,
+            names: self.names.excerpt(&ids),
+        }
+    }
+
+    /// A compact, checksummed form for a cache and for archives.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_block(&mut out, &self.build_id);

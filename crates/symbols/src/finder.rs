@@ -2,10 +2,13 @@
 //!
 //! Candidates are tried from the surest to the weakest: what was kept by build id, the very file that the live process
 //! mapped (`/proc/PID/map_files`), its path inside the process's root, the path itself, and copies filed by build id.
-//! Where the build id is known, each candidate has to have it; names of another build are never given.
+//! Where a copy of the recorded machine's files is given ([`Finder::symfs`]), paths are those of that copy alone.
+//! Where the build id is known, each candidate has to have it; names of another build are never given, and
+//! [`Finder::refused`] tells which files had one.
 
 mod content;
 mod debugfile;
+mod refused;
 
 use std::collections::hash_map::Entry;
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +24,8 @@ use crate::source::{Files, Identity, PathKind, Place, RealFiles, Source, Tables,
 use crate::{Reason, SymbolTable};
 pub use content::{Machine, ObjectFile};
 use debugfile::DebugDirs;
+pub use refused::{Mismatch, Refused};
+use refused::{Refusals, Tried};
 
 /// Whose table is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +54,8 @@ pub struct Finder {
     files: Box<dyn Files>,
     cache: Option<Cache>,
     debug: DebugDirs,
+    symfs: Option<PathBuf>,
+    refusals: Refusals,
     by_build_id: FxHashMap<Vec<u8>, Arc<SymbolTable>>,
     by_file: FxHashMap<Identity, Result<Arc<SymbolTable>, Reason>>,
     by_request: FxHashMap<RequestKey, Result<Arc<SymbolTable>, Reason>>,
@@ -82,7 +89,34 @@ impl Finder {
     pub fn with(files: Box<dyn Files>, cache: Option<Cache>) -> Finder {
         let by_build_id = FxHashMap::default();
         let (by_file, by_request) = (FxHashMap::default(), FxHashMap::default());
-        Finder { files, cache, debug: DebugDirs::usual(), by_build_id, by_file, by_request }
+        let (debug, refusals) = (DebugDirs::usual(), Refusals::default());
+        Finder { files, cache, debug, symfs: None, refusals, by_build_id, by_file, by_request }
+    }
+
+    /// Folders that are asked before the usual ones: with `.build-id/xx/yyyy.debug` or the paths of objects mirrored below
+    /// them, as distributions and gdb have them, or laid out as perf's cache (`~/.debug`).
+    pub fn debug_dirs(mut self, dirs: Vec<PathBuf>) -> Finder {
+        self.debug = self.debug.behind(dirs);
+        self
+    }
+
+    /// The folder that holds the files of the recorded machine: paths are looked up in it, and links cannot lead out of it.
+    /// Processes of this machine are not asked then.
+    pub fn symfs(mut self, root: impl Into<PathBuf>) -> Finder {
+        let root = root.into();
+        self.debug = self.debug.inside(&root);
+        self.symfs = Some(root);
+        self
+    }
+
+    /// Whether paths are those of a copy of the recorded machine's files.
+    pub fn has_symfs(&self) -> bool {
+        self.symfs.is_some()
+    }
+
+    /// Files that were there and were not used, each once: of another build, while no file of the right one was found.
+    pub fn refused(&self) -> &[Refused] {
+        self.refusals.all()
     }
 
     /// The folder that holds `.build-id/`, instead of `/usr/lib/debug`.
@@ -141,18 +175,27 @@ impl Finder {
             }
             other => other,
         };
-        let mut refusal = missing(request);
+        let mut tried = Tried::default();
+        let mut found = Err(missing(request));
         for place in self.places(request) {
-            match self.open(&place, request) {
-                Ok(table) => return Ok(table),
-                Err(reason) => refusal = surer(refusal, reason),
+            match self.open(&place, request, &mut tried) {
+                Ok(table) => {
+                    found = Ok(table);
+                    break;
+                }
+                Err(reason) => found = found.map_err(|refusal| surer(refusal, reason)),
             }
         }
-        kept.map(Arc::new).ok_or(refusal)
+        let found = found.or_else(|refusal| kept.map(Arc::new).ok_or(refusal));
+        if found.is_ok() {
+            tried.objects.clear();
+        }
+        self.refusals.add(tried.objects.into_iter().chain(tried.debug));
+        found
     }
 
     fn has_debug_file(&self, request: &Request<'_>) -> bool {
-        request.build_id.is_some_and(|id| self.debug.by_build_id(&*self.files, id).is_some())
+        request.build_id.is_some_and(|id| self.debug.by_build_id(&*self.files, id, &mut Tried::default()).is_some())
     }
 
     /// The candidates in order.
@@ -160,6 +203,13 @@ impl Finder {
         let path = plain_path(request.path);
         let kind = classify(request.path);
         let mut places = Vec::new();
+        if let Some(root) = &self.symfs {
+            if kind == PathKind::File || kind == PathKind::Deleted && request.build_id.is_some() {
+                places.push(Candidate { root: Some(root.clone()), path: path.to_path_buf() });
+            }
+            places.extend(request.build_id.into_iter().flat_map(|id| self.debug.copies(id)));
+            return places;
+        }
         if let Some(live) = request.live {
             places.extend(self.map_file(live, path).map(Candidate::own));
             if kind == PathKind::File || kind == PathKind::Deleted && request.build_id.is_some() {
@@ -174,7 +224,7 @@ impl Finder {
             places.push(Candidate::own(path.to_path_buf()));
         }
         if let Some(id) = request.build_id {
-            places.extend(self.debug.copies(id).into_iter().map(Candidate::own));
+            places.extend(self.debug.copies(id));
         }
         places
     }
@@ -205,7 +255,12 @@ impl Finder {
         Some(link(start, end)).filter(same)
     }
 
-    fn open(&mut self, place: &Candidate, request: &Request<'_>) -> Result<Arc<SymbolTable>, Reason> {
+    fn open(
+        &mut self,
+        place: &Candidate,
+        request: &Request<'_>,
+        tried: &mut Tried,
+    ) -> Result<Arc<SymbolTable>, Reason> {
         let source = self.files.open(&place.as_place()).map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied => Reason::Unreadable,
             _ => missing(request),
@@ -214,7 +269,7 @@ impl Finder {
         let table = match identity.map(|id| self.by_file.entry(id)) {
             Some(Entry::Occupied(known)) => known.get().clone(),
             _ => {
-                let table = self.load(&*source, place, request);
+                let table = self.load(&*source, place, request, tried);
                 // A refusal by build id is the request's, not the file's.
                 if let (Some(identity), true) = (identity, table != Err(Reason::BuildIdDiffers)) {
                     self.by_file.insert(identity, table.clone());
@@ -223,16 +278,27 @@ impl Finder {
             }
         }?;
         match request.build_id {
-            Some(id) if table.build_id() != Some(id) => Err(Reason::BuildIdDiffers),
+            Some(id) if table.build_id() != Some(id) => {
+                tried.object(&place.path, id, table.build_id().unwrap_or_default().to_vec());
+                Err(Reason::BuildIdDiffers)
+            }
             _ => Ok(table),
         }
     }
 
-    fn load(&self, source: &dyn Source, place: &Candidate, request: &Request<'_>) -> Result<Arc<SymbolTable>, Reason> {
+    fn load(
+        &self,
+        source: &dyn Source,
+        place: &Candidate,
+        request: &Request<'_>,
+        tried: &mut Tried,
+    ) -> Result<Arc<SymbolTable>, Reason> {
         let tables = Tables::of(source);
         if let Some(id) = request.build_id {
             // Compared before the symbols are read: that costs one page.
-            if build_id_of(&tables).map_err(reason_of)? != id {
+            let own = build_id_of(&tables).map_err(reason_of)?;
+            if own != id {
+                tried.object(&place.path, id, own);
                 return Err(Reason::BuildIdDiffers);
             }
         }
@@ -243,7 +309,7 @@ impl Finder {
         let mut builder = Builder::default();
         let link = builder.add_object(&tables).map_err(reason_of)?;
         if builder.origin() < Origin::Symtab {
-            self.debug.add_to(&mut builder, &*self.files, place.root.as_deref(), &place.path, link.as_ref());
+            self.debug.add_to(&mut builder, &*self.files, place, link.as_ref(), tried);
         }
         let table = builder.finish();
         // What was asked for by build id was not in the cache, or was there with fewer names.
@@ -262,6 +328,7 @@ impl Finder {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Candidate {
     root: Option<PathBuf>,
     path: PathBuf,
@@ -361,5 +428,48 @@ mod tests {
         // A file of another build is the better answer.
         let mut finder = Finder::with(Box::new(files.with("/usr/lib/debug/.build-id/69/64", own_program())), None);
         assert_eq!(finder.find(&request).unwrap_err(), Reason::BuildIdDiffers);
+    }
+
+    #[test]
+    fn files_of_another_build_are_told_unless_the_right_one_is_found() {
+        let id = crate::elf::build_id_of(own_program().as_slice()).unwrap();
+        let request = Request { path: b"/opt/tool", build_id: Some(b"other"), live: None };
+        let files = FakeFiles::default().with("/opt/tool", own_program());
+        let mut finder = Finder::with(Box::new(files.clone()), None);
+        for _ in 0..2 {
+            assert_eq!(finder.find(&request).unwrap_err(), Reason::BuildIdDiffers);
+            assert_eq!(finder.file(&request).unwrap_err(), Reason::BuildIdDiffers);
+        }
+        let refused =
+            Refused { file: "/opt/tool".into(), recorded: b"other".to_vec(), why: Mismatch::BuildId(id.clone()) };
+        assert_eq!(finder.refused(), [refused]);
+        // The path has an older program now, and the right one is filed by its build id.
+        let copy = crate::cache::hex(&id);
+        let copy = format!("/usr/lib/debug/.build-id/{}/{}", &copy[..2], &copy[2..]);
+        let files = FakeFiles::default().with("/opt/tool", "\x7fELF no program").with(&copy, own_program());
+        let mut finder = Finder::with(Box::new(files), None);
+        assert!(finder.find(&Request { build_id: Some(&id), ..request }).is_ok());
+        assert_eq!(finder.refused(), []);
+    }
+
+    #[test]
+    fn a_copy_of_the_files_is_asked_in_place_of_this_machines() {
+        let id = crate::elf::build_id_of(own_program().as_slice()).unwrap();
+        let request = Request { path: b"/opt/tool", build_id: None, live: Some(LIVE) };
+        let link = "/proc/7/map_files/1000-2000";
+        let here =
+            FakeFiles::default().with("/opt/tool", own_program()).with(link, own_program()).link(link, "/opt/tool");
+        let mut finder = Finder::with(Box::new(here.clone()), None).symfs("/tree");
+        assert_eq!(finder.find(&request).unwrap_err(), Reason::NoFile);
+        let there = here.with("/tree/opt/tool", own_program());
+        let mut finder = Finder::with(Box::new(there.clone()), None).symfs("/tree");
+        assert_eq!(finder.find(&request).unwrap().build_id(), Some(&*id));
+        let other = Request { build_id: Some(b"other"), ..request };
+        assert_eq!(finder.find(&other).unwrap_err(), Reason::BuildIdDiffers);
+        assert_eq!(finder.refused().len(), 1);
+        let gone = Request { path: b"/opt/tool (deleted)", ..request };
+        assert_eq!(finder.find(&gone).unwrap_err(), Reason::Deleted);
+        let gone = Request { build_id: Some(&id), ..gone };
+        assert!(Finder::with(Box::new(there), None).symfs("/tree").find(&gone).is_ok());
     }
 }

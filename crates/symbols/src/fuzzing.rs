@@ -1,8 +1,9 @@
 //! What the fuzz targets do with their input. Here so that a plain test can replay their corpora; no part of the API.
 
-use crate::KernelTable;
 use crate::bytes::Cursor;
+use crate::kept::KeptObject;
 use crate::lines::{BpfLines, BpfParts};
+use crate::{KernelTable, ObjectFile};
 
 /// A text in the form of /proc/kallsyms, or one of our tables as it is kept in the cache (after a first byte of 1).
 ///
@@ -61,6 +62,32 @@ pub fn btf_lines(data: &[u8]) {
             assert!(input.lengths.get(function).is_some_and(|len| offset < u64::from(*len)));
         }
     }
+}
+
+/// What an archive keeps of an object, with a checksum in front that need not be right.
+///
+/// Beside "no panic, no memory by an unchecked length" it asserts that what was decoded is encoded and decoded to the same,
+/// and asks for a name, code and lines at the addresses that it tells of.
+pub fn kept(data: &[u8]) {
+    let Some(kept) = KeptObject::decode_payload(data) else { return };
+    let bytes = kept.encode();
+    let again = KeptObject::decode(&bytes);
+    assert!(again.is_some_and(|again| again.encode() == bytes), "an object changes");
+    let Ok(content) = kept.content else { return };
+    let file = ObjectFile::kept(content.clone());
+    let lines = file.lines().ok();
+    for start in content.table().iter().map(|hit| hit.start).take(100) {
+        std::hint::black_box((content.lookup_offset(start).is_ok(), file.code(start, 64)));
+        std::hint::black_box(lines.as_ref().map(|lines| lines.frames(start)));
+    }
+    for segment in content.table().segments().iter().take(100) {
+        std::hint::black_box((content.lookup_offset(segment.offset).is_ok(), file.vaddr_of_offset(segment.offset)));
+    }
+}
+
+/// A payload that [`kept`] takes, with the checksum that archives have.
+pub fn seal_kept(payload: &[u8]) -> Vec<u8> {
+    KeptObject::seal(payload)
 }
 
 struct Input<'a> {

@@ -91,6 +91,11 @@ impl KernelTable {
     ///
     /// A line of type `r` without a meaning of its own marks where a symbol ends.
     pub fn excerpt(&self, addrs: impl IntoIterator<Item = u64>) -> Vec<u8> {
+        self.excerpt_moved(addrs, 0)
+    }
+
+    /// The same, with everything `shift` bytes higher (wrapping) in the text: as another boot had it.
+    pub fn excerpt_moved(&self, addrs: impl IntoIterator<Item = u64>, shift: u64) -> Vec<u8> {
         let mut ids: Vec<(u32, u64)> = addrs.into_iter().filter_map(|addr| Some((self.id_at(addr)?, addr))).collect();
         ids.sort_unstable();
         ids.dedup_by_key(|(id, _)| *id);
@@ -100,7 +105,7 @@ impl KernelTable {
         let mut text = String::new();
         let mut line = |addr: u64, kind: char, name: &str, module: Option<&str>| {
             let module = module.map(|module| format!("\t[{module}]")).unwrap_or_default();
-            text.push_str(&format!("{addr:016x} {kind} {name}{module}\n"));
+            text.push_str(&format!("{:016x} {kind} {name}{module}\n", addr.wrapping_add(shift)));
         };
         line(self.core.start, 't', "_stext", None);
         line(self.names.end_at(self.core.start), 'r', "end", None);

@@ -10,6 +10,7 @@
 //! * [`Finder`]: the table for a mapping, from the live process, the file system, debug files, or the [`cache`].
 //! * [`perfmap`]: what JIT compilers leave in `/tmp/perf-PID.map`. [`vdso`]: the kernel's page of user code.
 //! * [`lines`]: source lines, of BPF code from BTF line info, of other code from DWARF. [`ObjectFile`]: the code itself.
+//! * [`kept`]: what an archive holds of an object, so that it answers elsewhere.
 //! * [`demangle()`]: the form of a C++ or Rust name that people read.
 
 pub mod build_id;
@@ -22,6 +23,7 @@ pub mod file;
 mod finder;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod kept;
 mod kernel;
 pub mod lines;
 mod names;
@@ -34,7 +36,7 @@ pub mod vdso;
 pub use demangle::demangle;
 pub use elf::{Origin, Segment, SymbolTable};
 pub use error::{Error, ErrorKind};
-pub use finder::{Finder, Live, Machine, ObjectFile, Request};
+pub use finder::{Finder, Live, Machine, Mismatch, ObjectFile, Refused, Request};
 pub use kernel::{KernelHit, KernelTable, kernel_build_id};
 pub use names::Hit;
 pub use notes::build_id_of_notes;

@@ -10,7 +10,9 @@
 //!
 //! A look-up then is one table access that narrows the pieces to a handful, and a short binary search.
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use rustc_hash::FxHashMap;
 
 use crate::bytes::{Cursor, put_block};
 
@@ -122,6 +124,28 @@ impl NameMap {
             }
         }
         (end > start).then_some(start..end)
+    }
+
+    /// The same map with these symbols alone, which answers for their addresses as this one does. They are numbered anew.
+    pub(crate) fn excerpt(&self, ids: &BTreeSet<u32>) -> NameMap {
+        let (mut symbols, mut names) = (Vec::new(), String::new());
+        let mut numbers = FxHashMap::default();
+        for id in ids {
+            let Some(symbol) = self.symbols.get(*id as usize) else { continue };
+            let (Ok(at), Ok(number)) = (u32::try_from(names.len()), u32::try_from(symbols.len())) else { break };
+            names.push_str(self.name(symbol.name));
+            symbols.push(Symbol { start: symbol.start, name: Span { at, len: symbol.name.len } });
+            numbers.insert(*id, number);
+        }
+        let mut pieces: Vec<Piece> = Vec::new();
+        for piece in &self.pieces {
+            let owner = numbers.get(&piece.owner).copied().unwrap_or(NOBODY);
+            if pieces.last().map_or(NOBODY, |last| last.owner) != owner {
+                pieces.push(Piece { start: piece.start, owner });
+            }
+        }
+        let buckets = Buckets::over(&pieces);
+        NameMap { pieces, symbols, names: names.into_boxed_str(), buckets }
     }
 
     fn name(&self, span: Span) -> &str {
@@ -324,6 +348,15 @@ mod tests {
                         expected.map(|r| format!("{}-{}-{}", r.0, r.1, r.2))
                     );
                 }
+            }
+            // Every other symbol that owns something: it answers for these as the whole map does.
+            let owners: BTreeSet<u32> = (0..241).filter_map(|step| map.id_at(step * spread)).filter(|id| id % 2 == 0).collect();
+            let excerpt = map.excerpt(&owners);
+            prop_assert_eq!(excerpt.len(), owners.len());
+            for addr in (0..241).map(|step| step * spread) {
+                let shown = |map: &NameMap| map.lookup(addr).map(|h| (h.name.to_string(), h.offset, map.extent(h.id)));
+                let wanted = map.id_at(addr).is_some_and(|id| owners.contains(&id));
+                prop_assert_eq!(shown(&excerpt), wanted.then(|| shown(&map)).flatten());
             }
             let mut bytes = Vec::new();
             map.encode(&mut bytes);

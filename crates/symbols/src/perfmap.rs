@@ -6,9 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Reason;
+use crate::elf::{Origin, Segment};
 use crate::names::{Hit, NameMap, Range, Span};
 use crate::source::{Files, Place, read_all};
+use crate::{Reason, SymbolTable};
 
 /// Largest map that is read. Long-running compilers leave some tens of megabytes.
 const MAX_MAP: usize = 256 << 20;
@@ -62,6 +63,15 @@ impl PerfMap {
     /// The symbol at an address of the process.
     pub fn lookup(&self, addr: u64) -> Option<Hit<'_>> {
         self.names.lookup(addr)
+    }
+
+    /// The symbols of these addresses of the process as a table. Its file offsets are `addr + delta`, wrapping.
+    pub(crate) fn excerpt(&self, addrs: impl IntoIterator<Item = u64>, delta: u64) -> SymbolTable {
+        let ids = addrs.into_iter().filter_map(|addr| self.names.id_at(addr)).collect();
+        let vaddr = 0u64.wrapping_sub(delta);
+        let all = Segment { offset: 0, file_size: u64::MAX, vaddr, executable: true };
+        let (build_id, origin) = (Vec::new(), Origin::Symtab);
+        SymbolTable { build_id, segments: vec![all], origin, names: self.names.excerpt(&ids) }
     }
 
     /// How many symbols there are, replaced ones too.

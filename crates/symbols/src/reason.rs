@@ -43,6 +43,32 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    const ALL: [Reason; 17] = [
+        Reason::NoSymbols,
+        Reason::NotInSymbol,
+        Reason::NoFile,
+        Reason::Deleted,
+        Reason::BuildIdDiffers,
+        Reason::BuildIdToCome,
+        Reason::Unreadable,
+        Reason::Damaged,
+        Reason::Memory,
+        Reason::Anonymous,
+        Reason::MapNotOwned,
+        Reason::Special,
+        Reason::NoMapping,
+        Reason::NoVdso,
+        Reason::KernelHidden,
+        Reason::OtherKernel,
+        Reason::NoKernelText,
+    ];
+
+    /// The reason of a [key](Reason::key).
+    pub fn of_key(key: &str) -> Option<Reason> {
+        Reason::ALL.into_iter().find(|reason| reason.key() == key)
+    }
+
     /// A stable word for machine-readable output.
     pub fn key(self) -> &'static str {
         match self {

@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use afterimage_symbols::fuzzing;
+use afterimage_symbols::kept::KeptObject;
+use afterimage_symbols::{SymbolTable, fuzzing};
 
 type Target = fn(&[u8]);
 
@@ -15,7 +16,8 @@ fn folder(target: &str) -> PathBuf {
 
 #[test]
 fn replay() {
-    let targets: [(&str, Target); 2] = [("btf_lines", fuzzing::btf_lines), ("kallsyms", fuzzing::kallsyms)];
+    let targets: [(&str, Target); 3] =
+        [("btf_lines", fuzzing::btf_lines), ("kallsyms", fuzzing::kallsyms), ("kept", fuzzing::kept)];
     for (target, run) in targets {
         let mut inputs = 0;
         for entry in fs::read_dir(folder(target)).unwrap() {
@@ -59,12 +61,63 @@ fn seed(flags: u8, record_len: u8) -> Vec<u8> {
     out
 }
 
+/// Objects as archives keep them, without the checksum: one that could not be had, one by build ID without anything, and one
+/// with a symbol, its code and its lines.
+fn kept_seeds() -> [(&'static str, Vec<u8>); 3] {
+    let block = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let longs = |longs: &[u64]| longs.iter().flat_map(|long| long.to_le_bytes()).collect::<Vec<u8>>();
+    let by_path = [block(b"/opt/x (deleted)"), words(&[0, 0, 0]), longs(&[0])].concat();
+    let by_build = [block(b"/opt/x"), words(&[2]), block(&[1, 2, 3, 4]), words(&[0, 0]), longs(&[0])].concat();
+    let by_inode = [block(b"//anon"), words(&[1, 8, 1]), longs(&[77, 3]), words(&[1, 42]), longs(&[0])].concat();
+    let empty = SymbolTable::from_elf(&tiny_elf()).unwrap().encode();
+    let nothing = [block(b""), words(&[1, 1]), block(b"/opt/x"), block(&empty), longs(&[0]), longs(&[0; 5])].concat();
+    // One string, one frame, one chain of it, two rows.
+    let lines = [
+        longs(&[1, 1, 1, 1, 2]),
+        block(b"main.c"),
+        words(&[1, 1, 0, 7, 3]),
+        words(&[0]),
+        words(&[0]),
+        longs(&[0x1000, 0x1004]),
+        words(&[0, u32::MAX]),
+    ];
+    let code = [longs(&[1, 0x1000]), block(&[0x90, 0x90, 0x90, 0xc3])].concat();
+    let some = [block(b""), words(&[1, 3]), block(b"/opt/x"), block(&empty), code, lines.concat()].concat();
+    [
+        ("gone", [by_path, block(b"deleted")].concat()),
+        ("nothing", [by_build, nothing].concat()),
+        ("lines", [by_inode, some].concat()),
+    ]
+}
+
+/// An ELF header and one segment of code.
+fn tiny_elf() -> Vec<u8> {
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    elf.extend([2, 0, 62, 0, 1, 0, 0, 0]);
+    [0x1000u64, 64, 0].iter().for_each(|long| elf.extend(long.to_le_bytes()));
+    elf.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    elf.extend([1, 0, 0, 0, 5, 0, 0, 0]);
+    [0u64, 0x1000, 0x1000, 120, 120, 0x1000].iter().for_each(|long| elf.extend(long.to_le_bytes()));
+    elf
+}
+
+#[test]
+fn seeds_are_objects() {
+    for (name, bytes) in kept_seeds() {
+        let kept = KeptObject::decode(&fuzzing::seal_kept(&bytes)).unwrap_or_else(|| panic!("{name} is none"));
+        assert_eq!(kept.content.is_err(), name == "gone");
+    }
+}
+
 #[test]
 fn seeds() {
     let lines = [("little", seed(0, 16)), ("big", seed(5, 16)), ("longer", seed(0, 24)), ("numbers", seed(2, 16))];
     let lines = lines.map(|(name, bytes)| ("btf_lines", name, bytes));
     let names = kallsyms_seeds().map(|(name, bytes)| ("kallsyms", name, bytes));
-    for (target, name, bytes) in lines.into_iter().chain(names) {
+    let kept = kept_seeds().map(|(name, bytes)| ("kept", name, bytes));
+    for (target, name, bytes) in lines.into_iter().chain(names).chain(kept) {
         let path = folder(target).join(format!("seed-{name}"));
         if std::env::var_os("AFTERIMAGE_BLESS").is_some() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -46,7 +46,7 @@ fn made() -> Made {
 }
 
 fn file(path: &Path, build_id: Option<&[u8]>, debug: &Path) -> Result<ObjectFile, Reason> {
-    let finder = Finder::with(Box::new(RealFiles), None).debug_dir(debug);
+    let mut finder = Finder::with(Box::new(RealFiles), None).debug_dir(debug);
     finder.file(&Request { path: path.as_os_str().as_encoded_bytes(), build_id, live: None })
 }
 

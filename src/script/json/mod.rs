@@ -67,6 +67,11 @@ impl<'f> JsonPrinter<'f> {
         }
     }
 
+    /// What names the addresses.
+    pub(super) fn resolver(&self) -> &Resolver {
+        &self.places.resolver
+    }
+
     /// Appends the line of one sample, and of what was said of it.
     pub(super) fn sample(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         let Some(event) = self.events.get(sample.event) else { return };

@@ -1,12 +1,11 @@
 //! The code behind a place: where its symbol begins and ends, and the file that holds it.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use afterimage_perf_data::BuildId;
 use afterimage_symbols::lines::SourceFrame;
-use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, demangle};
+use afterimage_symbols::{ObjectFile, PathKind, Reason, demangle};
 
 use super::{Resolver, kernel};
 use crate::loc::{Loc, Place};
@@ -46,7 +45,7 @@ impl Resolver {
     pub fn file(&mut self, state: &State, id: ObjectId) -> Result<ObjectFile, Reason> {
         let object = state.object_details(id).ok_or(Reason::NoMapping)?;
         self.ask_user(state);
-        self.user.as_mut().ok_or(Reason::NoFile)?.file(object)
+        self.user.as_mut().ok_or(Reason::NoFile)?.file(id, object)
     }
 
     /// The symbol at an address of an object's own address space, and how many bytes into it that is.
@@ -75,20 +74,21 @@ impl Resolver {
     }
 
     /// The image with symbols (vmlinux) of the recorded kernel, where it is on this machine, and how far its addresses
-    /// lie below the recorded ones. `release` is the recorded kernel's; `given` is the only file that is tried, if any.
+    /// lie below the recorded ones. `release` is the recorded kernel's.
     ///
     /// # Errors
     /// Why there is none. Without a build ID none is taken for the right one.
-    pub fn kernel_file(
-        &mut self,
-        state: &State,
-        release: &str,
-        given: Option<&Path>,
-    ) -> Result<(ObjectFile, u64), Reason> {
+    pub fn kernel_file(&mut self, state: &State, release: &str) -> Result<(ObjectFile, u64), Reason> {
+        self.ask_user(state);
+        if let Some(kept) = self.user.as_ref().and_then(|user| user.kept().kernel()) {
+            // Its addresses are the recorded ones.
+            return Ok((ObjectFile::kept(kept.clone()), 0));
+        }
         let id = self.kernel_build_id(state).ok_or(Reason::NoFile)?;
         let map = state.kernel_map().ok_or(Reason::OtherKernel)?;
-        let finder = Finder::new();
-        let file = finder.kernel_file(id.as_bytes(), release, given)?;
+        let given = self.vmlinux.clone();
+        let finder = self.user.as_mut().ok_or(Reason::NoFile)?.finder_mut();
+        let file = finder.kernel_file(id.as_bytes(), release, given.as_deref())?;
         let linked = file.symbol_address(&map.symbol).ok_or(Reason::NoSymbols)?;
         let shift = map.symbol_addr.wrapping_sub(linked);
         Ok((file, shift))

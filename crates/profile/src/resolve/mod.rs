@@ -2,22 +2,25 @@
 
 mod content;
 mod frame;
+mod keep;
 mod kernel;
 mod user;
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use afterimage_kernel_text::{TextId, TextKind};
 use afterimage_perf_data::{AnySource, BuildId, FileReader};
 use afterimage_symbols::lines::DwarfLines;
-use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, demangle};
+use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, Refused, demangle};
 use rustc_hash::FxHashMap;
 
 pub use frame::{Dso, Frame, FrameKind, SymId};
+pub use keep::Kept;
 use kernel::KernelNames;
 pub(crate) use user::Inode;
-use user::UserNames;
+use user::{KeptObjects, UserNames};
 
 use crate::loc::{CpuMode, Loc, Place};
 use crate::state::{KernelMap, Object, ObjectId, State};
@@ -27,6 +30,8 @@ use crate::state::{KernelMap, Object, ObjectId, State};
 pub struct ResolveOptions {
     /// A text in the form of /proc/kallsyms to believe instead of asking the running kernel.
     pub kallsyms: Option<Vec<u8>>,
+    /// The only image of the kernel (vmlinux) that is tried, in place of those in the usual places.
+    pub vmlinux: Option<PathBuf>,
     /// Finds symbol tables of user objects; by default with the real files and the default cache.
     pub finder: Option<Finder>,
     /// Names are asked for while the records of a stream come, which may tell build IDs behind them: files whose build ID is
@@ -34,12 +39,32 @@ pub struct ResolveOptions {
     pub build_ids_to_come: bool,
 }
 
+/// Files and kernels that were there and named nothing, because they are not what was recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct NotUsed<'r> {
+    /// Files of another build than the recorded one.
+    pub files: &'r [Refused],
+    /// Why the kernel named nothing, and how many of the places that were asked for have no name because of that.
+    pub kernel: Option<(Reason, u64)>,
+    /// Objects of an archive that are damaged.
+    pub damaged: u64,
+}
+
 /// Names the places of one replay. Every place is named once and then remembered.
 pub struct Resolver {
     kallsyms: Option<Vec<u8>>,
+    vmlinux: Option<PathBuf>,
     /// The kernel symbols that the recording itself carries.
     recorded_symbols: Vec<u8>,
     kernel: Option<KernelNames>,
+    /// What an archive holds of objects, until they are asked for.
+    kept: KeptObjects,
+    /// Whether the recording is an archive, which has all names of the kernel that there were.
+    archive: bool,
+    /// Objects of an archive that cannot be read.
+    damaged: u64,
+    /// Distinct addresses of the kernel that have no name because its names were refused.
+    kernel_unnamed: u64,
     /// The kernel's build ID from beside the records.
     kernel_build_id: Option<BuildId>,
     features: Box<afterimage_perf_data::Features>,
@@ -60,10 +85,17 @@ impl Resolver {
         let features = afterimage_perf_data::Features {
             build_ids: reader.features().build_ids.clone(),
             hostname: reader.features().hostname.clone(),
+            os_release: reader.features().os_release.clone(),
             ..Default::default()
         };
         let symbols = reader.private().map(|private| private.kernel_symbols.clone()).unwrap_or_default();
-        Resolver::with(features, symbols, options)
+        let mut resolver = Resolver::with(features, symbols, options);
+        if let Some(private) = reader.private() {
+            let (kept, damaged) = KeptObjects::read(&private.objects);
+            (resolver.kept, resolver.damaged) = (kept, damaged.saturating_add(private.lost_objects));
+            resolver.archive = private.archive.is_some();
+        }
+        resolver
     }
 
     /// A resolver for places of a machine that `features` tells of, with the kernel symbols that somebody carried here.
@@ -74,8 +106,13 @@ impl Resolver {
     ) -> Resolver {
         Resolver {
             kallsyms: options.kallsyms,
+            vmlinux: options.vmlinux,
             recorded_symbols,
             kernel: None,
+            kept: KeptObjects::default(),
+            archive: false,
+            damaged: 0,
+            kernel_unnamed: 0,
             kernel_build_id: None,
             features: Box::new(features),
             finder: options.finder,
@@ -94,6 +131,17 @@ impl Resolver {
         if let Some(told) = source.told_late() {
             self.features.build_ids.extend(told.build_ids.iter().cloned());
         }
+    }
+
+    /// What was there and was not used, because it is not what was recorded.
+    pub fn refused(&self) -> NotUsed<'_> {
+        let files = match &self.user {
+            Some(user) => user.finder().refused(),
+            None => self.finder.as_ref().map_or(&[][..], Finder::refused),
+        };
+        let kernel = self.kernel.as_ref().and_then(KernelNames::refusal).filter(|_| self.kernel_unnamed > 0);
+        let kernel = kernel.map(|reason| (reason, self.kernel_unnamed)).filter(|_| !self.archive);
+        NotUsed { files, kernel, damaged: self.damaged }
     }
 
     /// The frame of a place of the replay that `state` is of.
@@ -143,13 +191,38 @@ impl Resolver {
             return;
         }
         let map = state.kernel_map();
-        self.kernel = Some(match &self.kallsyms {
-            Some(text) => KernelNames::given(text),
-            None => {
-                self.kernel_build_id = kernel::recorded_build_id(&self.features, map);
-                KernelNames::of_running(self.kernel_build_id, map).behind(&self.recorded_symbols)
-            }
-        });
+        if let Some(text) = &self.kallsyms {
+            self.kernel = Some(KernelNames::given(text));
+            return;
+        }
+        self.kernel_build_id = kernel::recorded_build_id(&self.features, map);
+        if self.archive {
+            // What it does not name had no name where it was made.
+            self.kernel = Some(KernelNames::refused(Reason::NoKernelText).behind(&self.recorded_symbols));
+            return;
+        }
+        // The running kernel knows its modules, too; an image does not.
+        let running = KernelNames::of_running(self.kernel_build_id, &self.features, map);
+        let names = match running.refusal() {
+            Some(_) => self.kept_kernel(state).unwrap_or(running),
+            None => running,
+        };
+        self.kernel = Some(names.behind(&self.recorded_symbols));
+    }
+
+    /// Names from what is kept of kernels of the recorded build: an image with symbols, a list in perf's cache.
+    fn kept_kernel(&mut self, state: &State) -> Option<KernelNames> {
+        let map = state.kernel_map().filter(|map| map.symbol_addr != 0)?;
+        let id = self.kernel_build_id?;
+        let release = self.features.os_release.clone().unwrap_or_default();
+        let vmlinux = self.vmlinux.clone();
+        self.ask_user(state);
+        let finder = self.user.as_mut()?.finder_mut();
+        let image = finder.kernel_file(id.as_bytes(), &release, vmlinux.as_deref());
+        if let Ok(names) = image.and_then(|image| KernelNames::of_image(&image, map)) {
+            return Some(names);
+        }
+        KernelNames::of_list(&finder.kernel_list(id.as_bytes())?, map).ok()
     }
 
     fn kernel(&mut self, state: &State, addr: u64) -> Frame {
@@ -168,6 +241,7 @@ impl Resolver {
                 self.names.named((None, hit.id), dso, hit.name, hit.start, hit.offset, addr, kind)
             }
             Err(reason) => {
+                self.kernel_unnamed += u64::from(names.refusal().is_some());
                 let dso = self.names.kernel_dso(self.kernel_build_id);
                 self.names.unnamed(dso, addr, FrameKind::Kernel, reason)
             }
@@ -208,7 +282,8 @@ impl Resolver {
         if self.user.is_none() {
             let same = same_kernel(&self.features, state.kernel_map());
             let finder = self.finder.take().unwrap_or_default();
-            self.user = Some(UserNames::new(finder, &self.features, same, self.to_come));
+            let kept = std::mem::take(&mut self.kept);
+            self.user = Some(UserNames::new(finder, &self.features, same, self.to_come, kept));
         }
     }
 

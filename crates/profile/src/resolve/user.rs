@@ -1,10 +1,12 @@
 //! Names of what processes had mapped.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use afterimage_perf_data::{BuildId, Features};
+use afterimage_symbols::kept::{FileName, KeptContent, KeptObject, ObjectName, TextOfLine};
 use afterimage_symbols::perfmap::PerfMap;
 use afterimage_symbols::source::RealFiles;
 use afterimage_symbols::{Finder, Live, ObjectFile, PathKind, Reason, Request, SymbolTable, vdso};
@@ -36,6 +38,7 @@ pub(crate) struct UserNames {
     /// Build IDs may still come: without one a file is not believed.
     to_come: bool,
     vdso: Option<Result<vdso::Vdso, Reason>>,
+    kept: KeptObjects,
 }
 
 /// Whether a recording was made on this machine.
@@ -48,7 +51,13 @@ enum Here {
 }
 
 impl UserNames {
-    pub(crate) fn new(finder: Finder, features: &Features, same_kernel: bool, to_come: bool) -> UserNames {
+    pub(crate) fn new(
+        finder: Finder,
+        features: &Features,
+        same_kernel: bool,
+        to_come: bool,
+        kept: KeptObjects,
+    ) -> UserNames {
         let listed = features
             .build_ids
             .iter()
@@ -64,7 +73,20 @@ impl UserNames {
             same_kernel,
             to_come,
             vdso: None,
+            kept,
         }
+    }
+
+    pub(crate) fn kept(&self) -> &KeptObjects {
+        &self.kept
+    }
+
+    pub(crate) fn finder(&self) -> &Finder {
+        &self.finder
+    }
+
+    pub(crate) fn finder_mut(&mut self) -> &mut Finder {
+        &mut self.finder
     }
 
     /// The build ID of an object, from its record or from those that stand beside the records.
@@ -74,6 +96,9 @@ impl UserNames {
 
     /// The symbol at an address of an object.
     pub(crate) fn lookup(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+        if self.kept.get(id, object).is_some() {
+            return self.in_archive(id, object, addr);
+        }
         match object.kind {
             PathKind::File | PathKind::Deleted => self.in_file(id, object, addr),
             PathKind::Vdso => self.in_vdso(object, addr),
@@ -85,6 +110,13 @@ impl UserNames {
             }
             _ => Err(Reason::Special),
         }
+    }
+
+    fn in_archive(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+        let kept = self.kept.get(id, object).ok_or(Reason::NoFile)?;
+        let kept = kept.as_ref().map_err(|reason| *reason)?;
+        let hit = kept.lookup_offset(addr)?;
+        Ok(UserHit { name: hit.name, id: hit.id, start: hit.start, offset: hit.offset, jit: kept.is_jit() })
     }
 
     fn in_file(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
@@ -101,12 +133,19 @@ impl UserNames {
     }
 
     /// The file of an object itself, for its code and its lines.
-    pub(crate) fn file(&mut self, object: &Object) -> Result<ObjectFile, Reason> {
+    pub(crate) fn file(&mut self, id: ObjectId, object: &Object) -> Result<ObjectFile, Reason> {
+        if let Some(kept) = self.kept.get(id, object) {
+            return kept.clone().map(ObjectFile::kept);
+        }
         self.first(object, |finder, request| finder.file(request))
     }
 
     /// The names of an object, where they are of a file.
     pub(crate) fn table(&mut self, id: ObjectId, object: &Object) -> Result<&SymbolTable, Reason> {
+        if self.kept.get(id, object).is_some() {
+            let kept = self.kept.get(id, object).ok_or(Reason::NoFile)?;
+            return kept.as_ref().map(|kept| kept.table()).map_err(|reason| *reason);
+        }
         if !self.tables.contains_key(&id) {
             let table = self.find(object);
             self.tables.insert(id, table);
@@ -129,11 +168,12 @@ impl UserNames {
             return Err(Reason::BuildIdToCome);
         }
         // A path of another machine names another file here, and nothing but a build ID could tell.
-        let trusted = match self.here {
-            Here::Yes => true,
-            Here::No => false,
-            Here::Perhaps => object.inode.is_some_and(|inode| inode.is_of(&object.path)),
-        };
+        let trusted = self.finder.has_symfs()
+            || match self.here {
+                Here::Yes => true,
+                Here::No => false,
+                Here::Perhaps => object.inode.is_some_and(|inode| inode.is_of(&object.path)),
+            };
         if build_id.is_none() && !trusted {
             return Err(Reason::NoFile);
         }
@@ -143,7 +183,7 @@ impl UserNames {
             live,
         };
         let mut failed = None;
-        if self.here != Here::No {
+        if self.here != Here::No && !self.finder.has_symfs() {
             for live in object.live.iter().rev() {
                 match ask(&mut self.finder, &request(Some(*live))) {
                     Ok(found) => return Ok(found),
@@ -157,7 +197,7 @@ impl UserNames {
         }
     }
 
-    fn in_vdso(&mut self, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+    fn vdso(&mut self, object: &Object) -> Result<&SymbolTable, Reason> {
         if !self.same_kernel {
             return Err(Reason::NoVdso);
         }
@@ -169,8 +209,48 @@ impl UserNames {
         if object.live.last().is_some_and(|live| live.end.wrapping_sub(live.start) != own.len) {
             return Err(Reason::NoVdso);
         }
-        let hit = own.table.lookup_offset(addr).ok_or(Reason::NotInSymbol)?;
+        Ok(&own.table)
+    }
+
+    fn in_vdso(&mut self, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+        let table = self.vdso(object)?;
+        let hit = table.lookup_offset(addr).ok_or(Reason::NotInSymbol)?;
         Ok(UserHit { name: hit.name, id: hit.id, start: hit.start, offset: hit.offset, jit: false })
+    }
+
+    /// What an archive keeps of an object: of its functions at these offsets.
+    pub(crate) fn keep(
+        &mut self,
+        id: ObjectId,
+        object: &Object,
+        offsets: &BTreeSet<u64>,
+        text: TextOfLine<'_>,
+    ) -> Result<Arc<KeptContent>, Reason> {
+        if let Some(kept) = self.kept.get(id, object) {
+            return kept.clone();
+        }
+        let content = match object.kind {
+            PathKind::Vdso => {
+                let table = self.vdso(object)?;
+                let vaddrs = offsets.iter().filter_map(|offset| table.vaddr_of_offset(*offset)).collect();
+                KeptContent::of_object(table, None, &vaddrs, text)
+            }
+            PathKind::Anonymous | PathKind::Special => self.keep_map(object, offsets, 0)?,
+            PathKind::Memfd if self.map_of(object).is_ok() => self.keep_map(object, offsets, object.delta)?,
+            PathKind::File | PathKind::Deleted | PathKind::Memfd => {
+                let file = self.file(id, object).ok();
+                let table = self.table(id, object)?;
+                let vaddrs = offsets.iter().filter_map(|offset| table.vaddr_of_offset(*offset)).collect();
+                KeptContent::of_object(table, file.as_ref(), &vaddrs, text)
+            }
+            _ => return Err(Reason::Special),
+        };
+        Ok(Arc::new(content))
+    }
+
+    fn keep_map(&mut self, object: &Object, offsets: &BTreeSet<u64>, delta: u64) -> Result<KeptContent, Reason> {
+        let map = self.map_of(object)?;
+        Ok(KeptContent::of_map(map, &offsets.iter().map(|offset| offset.wrapping_sub(delta)).collect(), delta))
     }
 
     fn in_map(&mut self, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
@@ -205,6 +285,47 @@ impl Here {
             _ => Here::No,
         }
     }
+}
+
+/// What an archive holds of the objects of a recording.
+#[derive(Default)]
+pub(crate) struct KeptObjects {
+    by_name: FxHashMap<ObjectName, Result<Arc<KeptContent>, Reason>>,
+    /// The same for those that were asked for.
+    by_id: FxHashMap<ObjectId, Option<Result<Arc<KeptContent>, Reason>>>,
+}
+
+impl KeptObjects {
+    /// Reads what an archive holds; gives also how many there are that cannot be read.
+    pub(crate) fn read(objects: &[Vec<u8>]) -> (KeptObjects, u64) {
+        let mut kept = KeptObjects::default();
+        let mut damaged = 0;
+        for bytes in objects {
+            match KeptObject::decode(bytes) {
+                Some(object) => _ = kept.by_name.insert(object.of, object.content),
+                None => damaged += 1,
+            }
+        }
+        (kept, damaged)
+    }
+
+    fn get(&mut self, id: ObjectId, object: &Object) -> Option<&Result<Arc<KeptContent>, Reason>> {
+        if self.by_name.is_empty() {
+            return None;
+        }
+        let by_name = &self.by_name;
+        self.by_id.entry(id).or_insert_with(|| by_name.get(&object.name()).cloned()).as_ref()
+    }
+
+    /// What is kept of the kernel's own image.
+    pub(crate) fn kernel(&self) -> Option<&Arc<KeptContent>> {
+        self.by_name.get(&kernel_name())?.as_ref().ok()
+    }
+}
+
+/// By what archives have the kernel's own image.
+pub(crate) fn kernel_name() -> ObjectName {
+    ObjectName { path: b"[kernel.kallsyms]".to_vec(), file: FileName::Path, own: None }
 }
 
 /// What the kernel said of a mapped file, if not its build ID.

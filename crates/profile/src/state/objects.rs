@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 
 use afterimage_perf_data::BuildId;
 use afterimage_perf_data::record::FileId;
+use afterimage_symbols::kept::{FileName, ObjectName};
 use afterimage_symbols::{Live, PathKind, classify};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
@@ -117,6 +118,16 @@ impl Objects {
 }
 
 impl Object {
+    /// What tells it from others, as archives have it.
+    pub(crate) fn name(&self) -> ObjectName {
+        let file = match self.file {
+            FileKey::Path => FileName::Path,
+            FileKey::Inode(major, minor, inode, generation) => FileName::Inode(major, minor, inode, generation),
+            FileKey::Build(id) => FileName::BuildId(id.as_bytes().to_vec()),
+        };
+        ObjectName { path: self.path.to_vec(), file, own: self.pid.map(|pid| (pid, self.delta)) }
+    }
+
     fn key(&self) -> ObjectKey<'_> {
         ObjectKey { path: &self.path, file: self.file, own: self.pid.map(|pid| (pid, self.delta)) }
     }

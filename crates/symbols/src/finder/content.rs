@@ -4,17 +4,23 @@
 //! one by one, and the first that has the right build id is it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use object::{Object as _, ObjectSymbol as _};
 
+use super::refused::Tried;
 use super::{Candidate, Finder, Request, missing, reason_of, surer};
-use crate::elf::{Segment, build_id_of, debuglink_of, segments_of};
+use crate::elf::{Builder, Segment, build_id_of, debuglink_of, segments_of};
+use crate::kept::KeptContent;
 use crate::lines::{DwarfLines, has_lines};
-use crate::source::{PathKind, Source, Tables, classify};
-use crate::{Error, Reason};
+use crate::source::{PathKind, Source, Tables, classify, read_all};
+use crate::{Error, ErrorKind, Reason, SymbolTable};
 
 /// The most code that is read at once, in bytes: no function is longer.
 const MAX_CODE: u64 = 16 << 20;
+
+/// Largest list of symbols that is read. 120,000 symbols are 6 MB.
+const MAX_LIST: usize = 1 << 30;
 
 /// What instructions an object holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,14 +47,21 @@ impl Machine {
     }
 }
 
-/// An ELF object that was found and is open.
+/// An ELF object that was found and is open, or what an archive keeps of one.
 pub struct ObjectFile {
-    source: Box<dyn Source>,
-    /// Its separate debug file, where it has no lines of its own.
-    debug: Option<Box<dyn Source>>,
+    body: Body,
     path: PathBuf,
     segments: Vec<Segment>,
     machine: Machine,
+}
+
+enum Body {
+    Open {
+        source: Box<dyn Source>,
+        /// Its separate debug file, where it has no lines of its own.
+        debug: Option<Box<dyn Source>>,
+    },
+    Kept(Arc<KeptContent>),
 }
 
 impl std::fmt::Debug for ObjectFile {
@@ -63,21 +76,15 @@ impl Finder {
     ///
     /// # Errors
     /// The reason why there is none: that of the surest candidate that exists.
-    pub fn file(&self, request: &Request<'_>) -> Result<ObjectFile, Reason> {
+    pub fn file(&mut self, request: &Request<'_>) -> Result<ObjectFile, Reason> {
         match classify(request.path) {
             PathKind::Vdso | PathKind::Vsyscall => return Err(Reason::NoVdso),
             PathKind::Anonymous => return Err(Reason::Anonymous),
             PathKind::Special => return Err(Reason::Special),
             PathKind::File | PathKind::Deleted | PathKind::Memfd => {}
         }
-        let mut refusal = missing(request);
-        for place in self.places(request) {
-            match self.open_whole(&place, request.build_id, missing(request)) {
-                Ok(file) => return Ok(file),
-                Err(reason) => refusal = surer(refusal, reason),
-            }
-        }
-        Err(refusal)
+        let places = self.places(request);
+        self.first_whole(places, request.build_id, missing(request))
     }
 
     /// The image of a kernel with symbols (vmlinux) of this build: the given file, or one of the places where
@@ -85,7 +92,7 @@ impl Finder {
     ///
     /// # Errors
     /// The reason why there is none: that of the surest candidate that exists.
-    pub fn kernel_file(&self, build_id: &[u8], release: &str, given: Option<&Path>) -> Result<ObjectFile, Reason> {
+    pub fn kernel_file(&mut self, build_id: &[u8], release: &str, given: Option<&Path>) -> Result<ObjectFile, Reason> {
         // The release comes from a recording, and is no path.
         let release = (!release.is_empty() && !release.contains(['/', '\0'])).then_some(release);
         let usual = release.into_iter().flat_map(|release| {
@@ -97,28 +104,63 @@ impl Finder {
                 format!("/boot/vmlinux-{release}"),
             ]
         });
-        let places: Vec<PathBuf> = match given {
-            Some(path) => vec![path.to_path_buf()],
-            None => self.debug.debug_files(build_id).into_iter().chain(usual.map(PathBuf::from)).collect(),
-        };
-        let mut refusal = Reason::NoFile;
-        for place in places {
-            match self.open_whole(&Candidate::own(place), Some(build_id), Reason::NoFile) {
-                Ok(file) => return Ok(file),
-                Err(reason) => refusal = surer(refusal, reason),
+        let usual = usual.map(|path| Candidate { root: self.symfs.clone(), path: path.into() });
+        let places: Vec<Candidate> = match given {
+            Some(path) => vec![Candidate::own(path.to_path_buf())],
+            None => {
+                let filed = self.debug.debug_files(build_id).into_iter().chain(self.debug.copies(build_id));
+                filed.chain(usual).collect()
             }
-        }
-        Err(refusal)
+        };
+        self.first_whole(places, Some(build_id), Reason::NoFile)
     }
 
-    fn open_whole(&self, place: &Candidate, build_id: Option<&[u8]>, missing: Reason) -> Result<ObjectFile, Reason> {
+    /// The list of symbols (`/proc/kallsyms`) that perf kept of a kernel of this build. It has no build id of its own: perf
+    /// filed it under that of the kernel that it was read from.
+    pub fn kernel_list(&self, build_id: &[u8]) -> Option<Vec<u8>> {
+        self.debug.kallsyms(build_id).iter().find_map(|place| {
+            let source = self.files.open(&place.as_place()).ok()?;
+            read_all(&*source, MAX_LIST).ok()
+        })
+    }
+
+    fn first_whole(
+        &mut self,
+        places: Vec<Candidate>,
+        build_id: Option<&[u8]>,
+        missing: Reason,
+    ) -> Result<ObjectFile, Reason> {
+        let mut tried = Tried::default();
+        let mut found = Err(missing);
+        for place in places {
+            match self.open_whole(&place, build_id, missing, &mut tried) {
+                Ok(file) => {
+                    tried.objects.clear();
+                    found = Ok(file);
+                    break;
+                }
+                Err(reason) => found = found.map_err(|refusal| surer(refusal, reason)),
+            }
+        }
+        self.refusals.add(tried.objects.into_iter().chain(tried.debug));
+        found
+    }
+
+    fn open_whole(
+        &self,
+        place: &Candidate,
+        build_id: Option<&[u8]>,
+        missing: Reason,
+        tried: &mut Tried,
+    ) -> Result<ObjectFile, Reason> {
         let source = self.files.open(&place.as_place()).map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied => Reason::Unreadable,
             _ => missing,
         })?;
         let tables = Tables::of(&*source);
         let own_id = build_id_of(&tables).map_err(reason_of)?;
-        if build_id.is_some_and(|id| id != own_id) {
+        if let Some(wanted) = build_id.filter(|id| *id != own_id) {
+            tried.object(&place.path, wanted, own_id);
             return Err(Reason::BuildIdDiffers);
         }
         let file = object::File::parse(&tables).map_err(|_| Reason::Damaged)?;
@@ -132,16 +174,22 @@ impl Finder {
             None
         } else {
             let link = debuglink_of(&tables);
-            self.debug.source(&*self.files, place.root.as_deref(), &place.path, &own_id, link.as_ref())
+            self.debug.source(&*self.files, place, &own_id, link.as_ref(), tried)
         };
         let segments = segments_of(&tables).map_err(reason_of)?;
         drop(file);
         drop(tables);
-        Ok(ObjectFile { source, debug, path: place.path.clone(), segments, machine })
+        Ok(ObjectFile { body: Body::Open { source, debug }, path: place.path.clone(), segments, machine })
     }
 }
 
 impl ObjectFile {
+    /// What an archive keeps of an object, in its place.
+    pub fn kept(content: Arc<KeptContent>) -> ObjectFile {
+        let (path, segments) = (content.path().to_path_buf(), content.table().segments().to_vec());
+        ObjectFile { machine: content.machine, body: Body::Kept(content), path, segments }
+    }
+
     /// The path that it was found at, in the root of its process.
     pub fn path(&self) -> &Path {
         &self.path
@@ -162,18 +210,22 @@ impl ObjectFile {
     /// The bytes of the file that are loaded to `vaddr` and on, in the object's own address space; fewer than asked for
     /// where a segment ends. `None` where no segment has bytes of that address, and for more than 16 MiB.
     pub fn code(&self, vaddr: u64, len: u64) -> Option<Vec<u8>> {
+        let source = match &self.body {
+            Body::Open { source, .. } => source,
+            Body::Kept(content) => return content.code_at(vaddr, len),
+        };
         let holds = |s: &&Segment| vaddr.checked_sub(s.vaddr).is_some_and(|into| into < s.file_size);
         let segment = self.segments.iter().filter(|s| s.executable).chain(&self.segments).find(holds)?;
         let into = vaddr - segment.vaddr;
         let len = len.min(segment.file_size - into);
-        if len > MAX_CODE || len > self.source.len() {
+        if len > MAX_CODE || len > source.len() {
             return None;
         }
         let mut bytes = vec![0; usize::try_from(len).ok()?];
         let mut have = 0;
         while have < bytes.len() {
             let at = segment.offset.checked_add(into)?.checked_add(have as u64)?;
-            match self.source.read_at(bytes.get_mut(have..)?, at) {
+            match source.read_at(bytes.get_mut(have..)?, at) {
                 Ok(0) | Err(_) => break,
                 Ok(got) => have += got,
             }
@@ -187,12 +239,39 @@ impl ObjectFile {
     /// # Errors
     /// When there is no debug information, or a damaged one.
     pub fn lines(&self) -> Result<DwarfLines, Error> {
-        DwarfLines::of(self.debug.as_deref().unwrap_or(&*self.source))
+        match &self.body {
+            Body::Open { source, debug } => DwarfLines::of(debug.as_deref().unwrap_or(&**source)),
+            Body::Kept(content) => {
+                content.dwarf().ok_or_else(|| Error::new(ErrorKind::Damaged, "no debug information"))
+            }
+        }
+    }
+
+    /// Its symbols, and those of its debug file.
+    ///
+    /// # Errors
+    /// [`Reason::Damaged`] or [`Reason::Unreadable`] where they cannot be read.
+    pub fn symbols(&self) -> Result<SymbolTable, Reason> {
+        let (source, debug) = match &self.body {
+            Body::Open { source, debug } => (source, debug),
+            Body::Kept(content) => return Ok(content.table().clone()),
+        };
+        let mut builder = Builder::default();
+        builder.add_object(&Tables::of(&**source)).map_err(reason_of)?;
+        if let Some(debug) = debug {
+            // A damaged one adds what could be read of it.
+            let _ = builder.add_debug_file(&Tables::of(&**debug));
+        }
+        Ok(builder.finish())
     }
 
     /// The address of a symbol in the object's own address space.
     pub fn symbol_address(&self, name: &str) -> Option<u64> {
-        let tables = Tables::of(&*self.source);
+        let source = match &self.body {
+            Body::Open { source, .. } => source,
+            Body::Kept(content) => return content.table().iter().find(|hit| hit.name == name).map(|hit| hit.start),
+        };
+        let tables = Tables::of(&**source);
         let file = object::File::parse(&tables).ok()?;
         file.symbols().find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.address())
     }

@@ -1,6 +1,7 @@
 //! Source lines and inlined functions from DWARF, of an object or of its separate debug file.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::{EndianReader, RunTimeEndian};
@@ -8,6 +9,7 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::demangle;
 use crate::error::{Error, ErrorKind, damaged};
+use crate::kept::KeptLines;
 use crate::source::{Source, Tables};
 
 /// The most bytes that one section of debug information may have when unpacked.
@@ -26,11 +28,18 @@ pub struct SourceFrame {
     pub line: u32,
     /// The column, counted from 1; 0 where it is not known.
     pub column: u32,
+    /// What stands in the line, where that was kept with it.
+    pub text: Option<Arc<str>>,
 }
 
-/// The debug information of one object.
+/// The debug information of one object, or what was kept of it.
 pub struct DwarfLines {
-    context: addr2line::Context<Bytes>,
+    held: Held,
+}
+
+enum Held {
+    Sections(Box<addr2line::Context<Bytes>>),
+    Kept(Arc<KeptLines>),
 }
 
 impl std::fmt::Debug for DwarfLines {
@@ -55,14 +64,23 @@ impl DwarfLines {
         }
         let dwarf = gimli::Dwarf::load(|id| section(&file, id.name()).map(|bytes| Bytes::new(bytes, endian)))?;
         let context = addr2line::Context::from_dwarf(dwarf).map_err(damaged(W))?;
-        Ok(DwarfLines { context })
+        Ok(DwarfLines { held: Held::Sections(Box::new(context)) })
+    }
+
+    /// Lines that were kept.
+    pub(crate) fn kept(lines: Arc<KeptLines>) -> DwarfLines {
+        DwarfLines { held: Held::Kept(lines) }
     }
 
     /// The functions at an address of the object's own address space, innermost first: what was inlined there, then the
     /// function that it was inlined into. Empty where nothing is known.
     pub fn frames(&self, vaddr: u64) -> Vec<SourceFrame> {
+        let context = match &self.held {
+            Held::Sections(context) => context,
+            Held::Kept(lines) => return lines.frames(vaddr),
+        };
         let mut frames = Vec::new();
-        let Ok(mut found) = self.context.find_frames(vaddr).skip_all_loads() else { return frames };
+        let Ok(mut found) = context.find_frames(vaddr).skip_all_loads() else { return frames };
         // A damaged entry ends the list; what stands before it is right.
         while let Ok(Some(frame)) = found.next() {
             let name = frame.function.as_ref().and_then(|name| name.raw_name().ok()).map(Cow::into_owned);
@@ -72,12 +90,27 @@ impl DwarfLines {
                 file: place.as_ref().and_then(|place| place.file).map(str::to_owned),
                 line: place.as_ref().and_then(|place| place.line).unwrap_or(0),
                 column: place.as_ref().and_then(|place| place.column).unwrap_or(0),
+                text: None,
             });
             if frames.len() >= MAX_DEPTH {
                 break;
             }
         }
         frames
+    }
+}
+
+impl DwarfLines {
+    /// Where in a range of addresses the functions or the line may change, ascending: the beginnings of the rows of the
+    /// line table. Empty for lines that were kept.
+    pub(crate) fn rows(&self, range: Range<u64>) -> Vec<u64> {
+        let Held::Sections(context) = &self.held else { return Vec::new() };
+        let Ok(rows) = context.find_location_range(range.start, range.end) else { return Vec::new() };
+        let mut starts: Vec<u64> = rows.flat_map(|(start, len, _)| [start, start.saturating_add(len)]).collect();
+        starts.retain(|start| range.contains(start));
+        starts.sort_unstable();
+        starts.dedup();
+        starts
     }
 }
 

@@ -1,0 +1,141 @@
+//! What an archive holds beside the recording: for every place that a view may ask for, what names it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use afterimage_kernel_text::TextKind;
+use afterimage_perf_data::{AnySource, FileReader, SampleType};
+use afterimage_symbols::Reason;
+use afterimage_symbols::kept::{KeptContent, KeptObject, TextOfLine};
+use rustc_hash::FxHashSet;
+
+use super::Resolver;
+use super::user::kernel_name;
+use crate::loc::{CpuMode, Loc, Place};
+use crate::replay::{ReplayOptions, Replayed, Sink, replay_from};
+use crate::sample::TimedSample;
+use crate::state::{ObjectId, State};
+use crate::stats::ReplayStats;
+
+/// What [`Resolver::keep`] gathered.
+#[derive(Debug)]
+pub struct Kept {
+    /// For each object that samples fell into, its entry for an archive.
+    pub objects: Vec<Vec<u8>>,
+    /// Symbols of the kernel, in the form of /proc/kallsyms.
+    pub kernel_symbols: Vec<u8>,
+    /// Objects with names.
+    pub named: usize,
+    /// Functions with code.
+    pub functions: usize,
+    /// Objects of which there was nothing to be kept, by their path and why.
+    pub missing: Vec<(String, Reason)>,
+    /// What the replay saw.
+    pub stats: ReplayStats,
+}
+
+/// Every place that samples tell of.
+#[derive(Default)]
+struct Places {
+    all: FxHashSet<Loc>,
+}
+
+impl Sink for Places {
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
+        self.all.insert(state.locate(sample.process, sample.mode(), sample.ip));
+        state.walk(sample, |step| _ = self.all.insert(step.loc));
+        if let Some(addr) = sample.addr {
+            self.all.insert(state.locate(sample.process, CpuMode::Unknown, addr));
+        }
+        if !sample.layout.sample_type.contains(SampleType::BRANCH_STACK) || sample.is_emitted() {
+            return;
+        }
+        let branches = sample.decode().ok().and_then(|sample| sample.branch_stack);
+        for branch in branches.iter().flat_map(|branches| branches.iter()) {
+            for addr in [branch.from, branch.to] {
+                // Branches lead into the kernel and out of it.
+                let mode = match sample.mode() {
+                    CpuMode::Kernel | CpuMode::User if addr >> 63 == 1 => CpuMode::Kernel,
+                    CpuMode::Kernel | CpuMode::User => CpuMode::User,
+                    other => other,
+                };
+                self.all.insert(state.locate(sample.process, mode, addr));
+            }
+        }
+    }
+}
+
+impl Resolver {
+    /// Gathers what has to stand beside a recording so that it reads the same where its files and its kernel are not. `text`
+    /// gives lines of source files.
+    pub fn keep(&mut self, reader: &FileReader<'_>, source: &mut AnySource<'_>, text: TextOfLine<'_>) -> Kept {
+        let mut places = Places::default();
+        let Replayed { state, stats } = replay_from(reader, source, &ReplayOptions::default(), &mut places);
+        self.learn(source);
+        let mut by_object: BTreeMap<ObjectId, BTreeSet<u64>> = BTreeMap::new();
+        let mut kernel = BTreeSet::new();
+        for loc in places.all {
+            match loc.place {
+                Place::Object(id) => _ = by_object.entry(id).or_default().insert(loc.addr),
+                Place::Kernel => _ = kernel.insert(loc.addr),
+                Place::Text(id) => {
+                    let text = state.kernel().text(id);
+                    if text.is_some_and(|text| matches!(text.kind, TextKind::Module | TextKind::ModuleInit)) {
+                        kernel.insert(loc.addr);
+                    }
+                }
+                Place::Unmapped | Place::Elsewhere(_) => {}
+            }
+        }
+        let (objects, kernel_symbols) = (Vec::new(), Vec::new());
+        let mut kept = Kept { objects, kernel_symbols, named: 0, functions: 0, missing: Vec::new(), stats };
+        self.keep_kernel(&state, reader, &kernel, &mut kept, text);
+        self.ask_user(&state);
+        for (id, offsets) in &by_object {
+            let Some((object, user)) = state.object_details(*id).zip(self.user.as_mut()) else { continue };
+            let content = user.keep(*id, object, offsets, text);
+            kept.add(KeptObject { of: object.name(), content });
+        }
+        kept
+    }
+
+    fn keep_kernel(
+        &mut self,
+        state: &State,
+        reader: &FileReader<'_>,
+        addrs: &BTreeSet<u64>,
+        kept: &mut Kept,
+        text: TextOfLine<'_>,
+    ) {
+        self.ask_kernel(state);
+        let Some(names) = &self.kernel else { return };
+        kept.kernel_symbols = names.excerpt(&self.recorded_symbols, addrs);
+        let functions: BTreeSet<(u64, u64)> =
+            addrs.iter().filter_map(|addr| names.extent(*addr)).map(|extent| (extent.start, extent.end)).collect();
+        let mut apart: Vec<Range<u64>> = Vec::new();
+        for (start, end) in functions {
+            let start = apart.last().map_or(start, |last| start.max(last.end));
+            if start < end {
+                apart.push(start..end);
+            }
+        }
+        let release = reader.features().os_release.clone().unwrap_or_default();
+        let Ok((file, shift)) = self.kernel_file(state, &release) else { return };
+        let content = KeptContent::of_kernel(&file, &apart, addrs, shift, text);
+        kept.add(KeptObject { of: kernel_name(), content: Ok(Arc::new(content)) });
+    }
+}
+
+impl Kept {
+    fn add(&mut self, object: KeptObject) {
+        match &object.content {
+            Ok(content) => {
+                self.named += 1;
+                self.functions += content.counts().0;
+            }
+            Err(reason) => self.missing.push((String::from_utf8_lossy(&object.of.path).into_owned(), *reason)),
+        }
+        self.objects.push(object.encode());
+    }
+}
