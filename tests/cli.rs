@@ -66,6 +66,25 @@ fn a_missing_recording_is_1_with_a_hint() {
 }
 
 #[test]
+fn what_record_cannot_make_out_has_a_hint() {
+    for (words, code, says, hint) in [
+        (["-e", "nonsense"], 2, "-e: event 'nonsense': no such event", "events are those of perf: cpu-clock, "),
+        (["-e", "cycels"], 2, "-e: event 'cycels': no such event", "did you mean 'cycles'?"),
+        (
+            ["--handler", "/nonexistent.bpf.o"],
+            1,
+            "--handler /nonexistent.bpf.o: No such file or directory (os error 2)",
+            "FILE.bpf.o is what clang made of a handler; ",
+        ),
+    ] {
+        let output = run(&[&["record"], &words[..], &["true"]].concat());
+        let start = format!("afterimage: {says}\n  hint: {hint}");
+        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        assert!(stderr(&output).starts_with(&start), "{words:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_reader_that_goes_early_is_no_failure() {
     let mut child = afterimage().args(["doctor"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -28,7 +28,10 @@ pub(crate) fn chosen(name: Option<&str>, set: &[String]) -> anyhow::Result<Optio
         return Ok(Some(Handler::Builtin(builtin)));
     }
     let (path, program) = file_and_program(name);
-    let failed = |e: io::Error| Problem::failed(format!("--handler {}: {e}", path.display()));
+    let failed = |e: io::Error| {
+        let problem = Problem::failed(format!("--handler {}: {e}", path.display()));
+        problem.hint("FILE.bpf.o is what clang made of a handler; afterimage handler header prints what it includes")
+    };
     let bytes = std::fs::read(&path).map_err(failed)?;
     let object = Object::open(bytes, program.as_deref(), &settings).map_err(|e| not_opened(&path, &e))?;
     Ok(Some(Handler::Object { path, object: Arc::new(object) }))

@@ -121,10 +121,14 @@ fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpe
 
 fn not_parsed(error: spec::SpecError) -> anyhow::Error {
     let text = format!("-e: {error}");
-    match error.kind {
-        spec::SpecErrorKind::NotPermitted => Problem::failed(text).hint("tracepoints need root").into(),
-        _ => usage(text),
-    }
+    let (problem, otherwise) = match error.kind {
+        spec::SpecErrorKind::NotPermitted => (Problem::failed(text), "tracepoints need root"),
+        _ => (
+            Problem::usage(text),
+            "events are those of perf: cpu-clock, page-faults, cycles, SYSTEM:TRACEPOINT, PMU/TERMS/, mem:ADDRESS:rw",
+        ),
+    };
+    problem.hint(error.hint.unwrap_or_else(|| otherwise.to_owned())).into()
 }
 
 fn rate(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Option<Rate>> {

@@ -38,16 +38,16 @@ impl Least {
 
 /// The branches of a tree. Runs are joined before anything is left out, so that a percentage stands at every fork that
 /// was there.
-pub(crate) fn branches(profile: &Profile, tree: &Tree, total: u64, least: Least) -> Vec<Branch> {
+pub(crate) fn branches(profile: &Profile, tree: &Tree<'_>, total: u64, least: Least) -> Vec<Branch> {
     forks(profile, &tree.nodes, total, least)
 }
 
-fn forks(profile: &Profile, nodes: &[Node], parent: u64, least: Least) -> Vec<Branch> {
+fn forks(profile: &Profile, nodes: &[Node<'_>], parent: u64, least: Least) -> Vec<Branch> {
     let floor = least.below(parent);
     nodes.iter().filter(|node| node.total.period >= floor).map(|node| run(profile, node, least)).collect()
 }
 
-fn run(profile: &Profile, first: &Node, least: Least) -> Branch {
+fn run(profile: &Profile, first: &Node<'_>, least: Least) -> Branch {
     let mut names = vec![name(profile, first)];
     let mut last = first;
     while let ([only], 0) = (last.nodes.as_slice(), last.own.records) {
@@ -60,7 +60,7 @@ fn run(profile: &Profile, first: &Node, least: Least) -> Branch {
 }
 
 /// The symbol; with the program's id, the line or the offset, where those tell rows or frames apart.
-fn name(profile: &Profile, node: &Node) -> String {
+fn name(profile: &Profile, node: &Node<'_>) -> String {
     let mut name = clean(&node.frame.name()).into_owned();
     let text = node.frame.text.filter(|_| profile.sort().contains(&SortKey::Text));
     if let Some(program) = text.and_then(|id| profile.state.kernel().text(id)?.program) {
@@ -70,7 +70,7 @@ fn name(profile: &Profile, node: &Node) -> String {
         name += &format!("+{:#x}", node.frame.offset);
     }
     // Lines are known only where rows or frames are told apart by them.
-    if let Some(line) = profile.source_line(&node.frame) {
+    if let Some(line) = profile.source_line(node.frame) {
         name += &format!(" {}", clean(&line.to_string()));
     }
     name

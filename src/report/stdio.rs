@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use afterimage_perf_data::tally::Audit;
-use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource};
+use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource, Trees};
 
 use super::Plan;
 use super::branch::{Least, branches};
@@ -65,10 +65,11 @@ fn one_event(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, 
     if !plan.quiet {
         table.head(out)?;
     }
+    let mut trees = draw.then(|| profile.trees());
     for nth in order {
         table.row(out, &cells, nth)?;
-        if draw {
-            draw_chains(out, profile, plan, event, &rows[nth])?;
+        if let Some(trees) = &mut trees {
+            draw_chains(out, (profile, trees), plan, event, &rows[nth])?;
         }
     }
     Ok(())
@@ -225,7 +226,13 @@ fn cell(to: &mut String, key: &Key) -> fmt::Result {
     }
 }
 
-fn draw_chains(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, row: &Row) -> io::Result<()> {
+fn draw_chains(
+    out: &mut dyn Write,
+    (profile, trees): (&Profile, &mut Trees<'_>),
+    plan: &Plan,
+    event: usize,
+    row: &Row,
+) -> io::Result<()> {
     let event_total = profile.events[event].total.period;
     let row_total = plan.period(row);
     let least = plan.graph.least_of(event_total);
@@ -233,7 +240,7 @@ fn draw_chains(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize
     if matches!(least, Least::Period(period) if row_total < period) {
         return Ok(());
     }
-    let tree = profile.tree(row, plan.order());
+    let tree = trees.of(row, plan.order());
     let mut branches = branches(profile, &tree, row_total, least);
     // Where the symbol leads the row, it need not stand again as the first of its chain.
     let starts_with_row = plan.order() == afterimage_profile::Order::Callee && plan.sort.first() == Some(&SortKey::Sym);

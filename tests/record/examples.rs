@@ -154,10 +154,11 @@ fn flight_recorder_keeps_only_what_follows_its_trigger() {
     let folder = folder();
     let (path, trigger) = (file(&folder, "a.data"), file(&folder, "launch-it"));
     std::fs::copy(workload::build().faults, &trigger).unwrap();
-    let mut busy = Command::new(workload::build().split).arg("600").stdout(Stdio::null()).spawn().unwrap();
     let window = format!("window_ns={WINDOW}");
     let words = ["--handler", &object("flight_recorder"), "--set", "trigger=launch-it", "--set", &window];
     let mut recorder = start(&path, &[&["-a", "-e", "cpu-clock", "-F", "999"][..], &words].concat());
+    until_of(&mut recorder, "it has begun", || so_far(&path).is_some());
+    let mut busy = Command::new(workload::build().split).arg("600").stdout(Stdio::null()).spawn().unwrap();
     until_of(&mut recorder, "samples have been dropped", || so_far(&path).is_some_and(|sum| sum.dropped > Some(200)));
     let before = now_ns();
     assert!(Command::new(&trigger).arg("1").stdout(Stdio::null()).status().unwrap().success());

@@ -35,7 +35,7 @@ mod stats;
 pub use afterimage_symbols::Reason;
 pub use aggregate::{
     AggregateOptions, ChainKey, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack,
-    TallySource, Tree, UnknownSortKey, Weight, aggregate, aggregate_from,
+    TallySource, Tree, Trees, UnknownSortKey, Weight, aggregate, aggregate_from,
 };
 pub use annotate::{Hits, Subject, Thing, Things, annotate, annotate_from};
 pub use bpf::{BpfFunction, BpfLines, BpfPrograms};

@@ -3,7 +3,8 @@
 //!
 //! The kernel takes the call chain of a sample before the program runs, reserves the length of the record by it, and writes
 //! the chain afterwards. Both helpers change the chain in between. Kernels that show a program no sample (6.1) reserve the
-//! length only when the program has run, and bpf_get_stack leaves the chain there: their records are whole.
+//! length only when the program has run, so that their records are as long as their contents. But the chain is taken before
+//! the program there too, where the attached one calls bpf_get_stack as ours does, and is what the helpers leave of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,7 +37,7 @@ fn sizes(record: &[u8]) -> (usize, usize) {
     (record.len(), CHAIN + 8 + 8 * words)
 }
 
-/// How deep a chain is, and its innermost words.
+/// How deep a chain is, and its innermost words: the marker, where the sample was taken, and what called that.
 type Inner = (u64, Vec<u8>);
 
 /// The chains that many of the records have: of what was sampled over and over at one place.
@@ -45,7 +46,7 @@ fn common(records: &[Vec<u8>]) -> BTreeSet<Inner> {
     for record in records {
         let (words, chain) = record[CHAIN..].split_at(8);
         let depth = u64::from_ne_bytes(words.try_into().unwrap());
-        *times.entry((depth, chain[..chain.len().min(4 * 8)].to_vec())).or_default() += 1;
+        *times.entry((depth, chain[..chain.len().min(3 * 8)].to_vec())).or_default() += 1;
     }
     times.into_iter().filter(|(_, times)| *times >= 50).map(|(chain, _)| chain).collect()
 }
@@ -71,11 +72,17 @@ fn sample_with(handler: Option<&str>) -> Vec<Vec<u8>> {
     }
     handlers.attach(0, event.fd.as_fd()).unwrap();
     let pages = Pages::new(200);
+    touch(&mut event, &pages);
+    event.raw_samples()
+}
+
+/// One place that all chains come from, whatever the compiler makes of what calls it.
+#[inline(never)]
+fn touch(event: &mut Event, pages: &Pages) {
     event.enable();
     pages.touch();
     pages.touch_by_kernel();
     event.disable();
-    event.raw_samples()
 }
 
 /// The records without a handler and with one, taken from the same place.
@@ -127,11 +134,12 @@ fn a_deep_stack_is_cut_in_any_case() {
         let sizes: Vec<_> = with.iter().map(|record| sizes(record)).collect();
         println!("{name}: {} records, the first {:?}", sizes.len(), sizes.first());
         assert!(!sizes.is_empty());
-        let cut = cut && faulty();
-        assert_eq!(sizes.iter().any(|(own, of_chain)| own != of_chain), cut, "{name}, {max_stack}: {sizes:?}");
-        if !cut {
-            assert_eq!(usual_depth(&with), usual_depth(&without), "{name}, {max_stack}");
-        }
+        let short = sizes.iter().any(|(own, of_chain)| own != of_chain);
+        assert_eq!(short, cut && faulty(), "{name}, {max_stack}: {sizes:?}");
+        let (with, without) = (usual_depth(&with), usual_depth(&without));
+        println!("{with} words, {without} without a handler");
+        // Where the record is whole, it is that of a chain which was cut.
+        assert_eq!(with < without, cut, "{name}, {max_stack}: {with} and {without} words");
     }
 }
 
@@ -170,7 +178,8 @@ fn sample_deep(name: &str, max_stack: u16) -> Vec<Vec<u8>> {
     event.raw_samples()
 }
 
-/// bpf_get_task_stack fills the very buffer that holds the sample's chain, and the record's contents are not as long as it.
+/// bpf_get_task_stack fills the very buffer that holds the sample's chain, and the record's contents are not as long as it;
+/// where the length is reserved afterwards, only another's.
 #[test]
 fn a_task_stack_overwrites_the_record() {
     let test = "a_task_stack_overwrites_the_record";
@@ -178,12 +187,9 @@ fn a_task_stack_overwrites_the_record() {
     let [without, with] = without_and_with("task_stack");
     let wrong = with.iter().map(|record| sizes(record)).filter(|(own, of_chain)| own != of_chain).count();
     println!("{wrong} of {} records hold chains of another length", with.len());
-    assert_eq!(
-        wrong > 0,
-        faulty(),
-        "a kernel that leaves the chain as it was asks for no refusal of bpf_get_task_stack"
-    );
-    if !faulty() {
-        assert_same_chains(&with, &without);
-    }
+    assert_eq!(wrong > 0, faulty(), "{wrong} of {}", with.len());
+    // What the record holds is the stack that the helper filled in, in any case.
+    let (with, without) = (common(&with), common(&without));
+    println!("{with:?}\n{without:?}");
+    assert!(!without.is_empty() && with.is_disjoint(&without), "a kernel that leaves the chain asks for no refusal");
 }

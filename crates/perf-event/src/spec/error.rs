@@ -1,6 +1,6 @@
 //! What was not understood, and where.
 
-/// An event list that was not understood. Its text is one line.
+/// An event list that was not understood. Its text is one line, without the hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     /// The list as given.
@@ -40,13 +40,9 @@ impl std::fmt::Display for SpecError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let part = self.list.get(self.at..self.at + self.len).unwrap_or("");
         if part.is_empty() || part == self.list {
-            write!(f, "event '{}': {}", self.list, self.what)?;
+            write!(f, "event '{}': {}", self.list, self.what)
         } else {
-            write!(f, "event list '{}', at '{part}' (byte {}): {}", self.list, self.at, self.what)?;
-        }
-        match &self.hint {
-            Some(hint) => write!(f, "; {hint}"),
-            None => Ok(()),
+            write!(f, "event list '{}', at '{part}' (byte {}): {}", self.list, self.at, self.what)
         }
     }
 }

@@ -10,6 +10,7 @@ mod rows;
 mod sort;
 mod stacks;
 mod tree;
+mod trie;
 mod user_part;
 mod weight;
 
@@ -25,7 +26,7 @@ pub use profile::{EventProfile, Profile, TallySource};
 pub use rows::{Key, Row};
 pub use sort::{SortKey, UnknownSortKey};
 pub use stacks::Stack;
-pub use tree::{ChainKey, Node, Order, Tree};
+pub use tree::{ChainKey, Node, Order, Tree, Trees};
 pub use weight::Weight;
 
 /// What is asked of a profile.

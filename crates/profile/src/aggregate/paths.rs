@@ -1,13 +1,14 @@
 //! Stacks as rows and trees see them: by steps, which are what tells frames apart, so that the many stacks that differ in
 //! nothing but addresses are gone through once.
 
-use std::hash::Hasher;
+use std::sync::OnceLock;
 
 use afterimage_kernel_text::TextId;
-use hashbrown::HashTable;
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 
 use super::places::LocId;
+use super::tree::Order;
+use super::trie::{Trie, TrieNode};
 use super::{ChainKey, Profile, SortKey};
 use crate::resolve::{Frame, SymId};
 
@@ -15,18 +16,21 @@ use crate::resolve::{Frame, SymId};
 /// told apart by.
 pub(crate) type StepId = u32;
 
-/// Number of a stack as its steps.
-pub(crate) type PathId = u32;
+/// Number of a stack as its steps: where it ends in the trie of all of them from the outermost frame on.
+pub(crate) type PathId = TrieNode;
 
 type Step = (SymId, Option<TextId>, u32, u64);
 
 /// The steps of a profile's places, and the paths of its entries.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    /// By place.
-    steps: Vec<StepId>,
+    /// By step, the first place that has it.
+    first: Vec<LocId>,
     /// By entry.
     of_entry: Vec<PathId>,
+    from_outermost: Trie,
+    /// The same from the innermost frame on. Made when somebody asks for trees in that order.
+    from_innermost: OnceLock<Trie>,
 }
 
 /// Of a stack or place whose path is not known yet.
@@ -35,12 +39,17 @@ const UNKNOWN: PathId = PathId::MAX;
 impl Paths {
     pub(crate) fn new(profile: &Profile) -> Paths {
         let mut numbers: FxHashMap<Step, StepId> = FxHashMap::default();
-        let mut number = |step: Step| {
+        let mut first = Vec::new();
+        let mut number = |(loc, frame): (usize, &Frame)| {
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-            *numbers.entry(step).or_insert(next)
+            let step = *numbers.entry(step(profile, frame)).or_insert(next);
+            if step == next {
+                first.push(u32::try_from(loc).unwrap_or(u32::MAX));
+            }
+            step
         };
-        let steps: Vec<StepId> = profile.frames.iter().map(|frame| number(step(profile, frame))).collect();
-        let mut known = Known::default();
+        let steps: Vec<StepId> = profile.frames.iter().enumerate().map(&mut number).collect();
+        let mut trie = Trie::default();
         // Of entries without a stack the path is that of their own place.
         let (mut of_stack, mut of_leaf): (Vec<PathId>, Vec<PathId>) = (Vec::new(), Vec::new());
         let mut path: Vec<StepId> = Vec::new();
@@ -55,25 +64,42 @@ impl Paths {
             let Some(id) = list.get_mut(at) else { return UNKNOWN };
             if *id == UNKNOWN {
                 path.clear();
-                path.extend(profile.locs_of(entry).filter_map(|loc| steps.get(loc as usize).copied()));
-                *id = known.number(&path);
+                path.extend(profile.locs_of(entry).rev().filter_map(|loc| steps.get(loc as usize).copied()));
+                *id = trie.end_of(&path);
             }
             *id
         });
         let of_entry = of_entry.collect();
-        Paths { steps, of_entry }
+        trie.is_complete();
+        Paths { first, of_entry, from_outermost: trie, from_innermost: OnceLock::new() }
     }
 
-    /// The step at a place.
+    /// The first place that has a step.
     #[inline]
-    pub(crate) fn step(&self, loc: LocId) -> StepId {
-        self.steps.get(loc as usize).copied().unwrap_or(StepId::MAX)
+    pub(crate) fn place(&self, step: StepId) -> LocId {
+        self.first.get(step as usize).copied().unwrap_or(LocId::MAX)
     }
 
     /// The path of an entry, by its number.
     #[inline]
     pub(crate) fn of_entry(&self, number: u32) -> PathId {
         self.of_entry.get(number as usize).copied().unwrap_or(UNKNOWN)
+    }
+
+    /// All paths in this order, from the first frame on.
+    pub(crate) fn trie(&self, order: Order) -> &Trie {
+        match order {
+            Order::Caller => &self.from_outermost,
+            Order::Callee => self.from_innermost.get_or_init(|| self.from_outermost.reversed(&self.of_entry)),
+        }
+    }
+
+    /// Where a path ends in the trie of this order.
+    pub(crate) fn end(&self, path: PathId, order: Order) -> TrieNode {
+        match order {
+            Order::Caller => path,
+            Order::Callee => self.trie(order).of_other(path),
+        }
     }
 }
 
@@ -83,42 +109,4 @@ fn step(profile: &Profile, frame: &Frame) -> Step {
     let line = if by_line { frame.line } else { 0 };
     let addr = if profile.chain_key == ChainKey::Address { frame.addr } else { 0 };
     (frame.sym, text, line, addr)
-}
-
-/// Paths while they are numbered.
-#[derive(Default)]
-struct Known {
-    steps: Vec<StepId>,
-    table: HashTable<(u64, usize, usize, PathId)>,
-}
-
-impl Known {
-    fn number(&mut self, path: &[StepId]) -> PathId {
-        let mut hasher = FxHasher::default();
-        path.iter().for_each(|step| hasher.write_u32(*step));
-        let hash = hasher.finish();
-        let steps = &self.steps;
-        let same =
-            |(of, start, end, _): &(u64, usize, usize, PathId)| *of == hash && steps.get(*start..*end) == Some(path);
-        if let Some((.., id)) = self.table.find(hash, same) {
-            return *id;
-        }
-        let id = u32::try_from(self.table.len()).unwrap_or(UNKNOWN);
-        let start = self.steps.len();
-        self.steps.extend_from_slice(path);
-        self.table.insert_unique(hash, (hash, start, self.steps.len(), id), |(hash, ..)| *hash);
-        id
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_paths_have_one_number() {
-        let mut known = Known::default();
-        let ids: Vec<_> = [&[1, 2][..], &[2, 1], &[], &[1, 2], &[1]].map(|path| known.number(path)).into();
-        assert_eq!(ids, [0, 1, 2, 0, 3]);
-    }
 }

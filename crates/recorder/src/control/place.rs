@@ -27,7 +27,9 @@ pub fn folder() -> io::Result<PathBuf> {
 /// Makes the folder, for its owner alone. One that is there has to be ours.
 fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io::Error::new(error.kind(), format!("{}: {error}", folder.display())));
+        }
         _ => (),
     }
     let there = fs::symlink_metadata(folder)?;

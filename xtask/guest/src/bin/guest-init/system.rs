@@ -13,6 +13,7 @@ const MOUNTS: &[(&CStr, &CStr, Option<&CStr>)] = &[
     (c"devtmpfs", c"/dev", None),
     (c"devpts", c"/dev/pts", None),
     (c"tmpfs", c"/dev/shm", None),
+    (c"tmpfs", c"/run", None),
     (c"debugfs", c"/sys/kernel/debug", None),
     (c"tracefs", c"/sys/kernel/tracing", None),
     (c"securityfs", c"/sys/kernel/security", None),
