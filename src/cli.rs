@@ -88,6 +88,13 @@ pub(crate) struct InputArgs {
     /// (may be given more than once)
     #[arg(long, value_name = "DIR")]
     pub(crate) debug_dir: Vec<PathBuf>,
+    /// Get files that are not here by their build ID from these debuginfod servers (those of DEBUGINFOD_URLS where none is
+    /// named), and keep them in the cache; without this option nothing is asked of the network
+    #[arg(long, value_name = "URLS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) debuginfod: Option<String>,
+    /// How long a file may take to come from there
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) debuginfod_timeout: u64,
 }
 
 /// `afterimage report`

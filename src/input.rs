@@ -14,6 +14,7 @@ use afterimage_symbols::file::FileBytes;
 use anyhow::Context;
 
 use crate::cli::InputArgs;
+use crate::debuginfod::{Report, Servers};
 use crate::exit::{Exit, Problem};
 use crate::say::Say;
 use crate::terminal::grouped;
@@ -41,6 +42,9 @@ struct Places {
     vmlinux: Option<PathBuf>,
     symfs: Option<PathBuf>,
     debug_dirs: Vec<PathBuf>,
+    /// Servers, and the seconds that a file may take.
+    debuginfod: Option<(String, u64)>,
+    told: Report,
 }
 
 enum Bytes {
@@ -241,6 +245,7 @@ impl Input {
     /// Says what state the recording was found in, and how a view of it ends.
     pub(crate) fn end(&self, reader: &FileReader<'_>, stats: &ReplayStats, say: &Say) -> Exit {
         let name = &self.name;
+        self.places.told.say(name, say);
         let mut exit = Exit::Done;
         let problems: Vec<_> = reader.problems().iter().chain(&stats.problems).collect();
         if let Some(first) = problems.first() {
@@ -356,12 +361,21 @@ impl Places {
         if let Some(image) = &args.vmlinux {
             File::open(image).with_context(|| format!("--vmlinux {}", image.display()))?;
         }
+        let debuginfod = args.debuginfod.clone().map(|servers| (servers, args.debuginfod_timeout));
+        if let Some((servers, seconds)) = &debuginfod {
+            // What is wrong with them is told at once.
+            Servers::new(servers, *seconds, Report::default())?;
+        }
         let (vmlinux, symfs) = (args.vmlinux.clone(), args.symfs.clone());
-        Ok(Places { vmlinux, symfs, debug_dirs: args.debug_dir.clone() })
+        Ok(Places { vmlinux, symfs, debug_dirs: args.debug_dir.clone(), debuginfod, told: Report::default() })
     }
 
     fn finder(&self) -> Finder {
-        let finder = Finder::new().debug_dirs(self.debug_dirs.clone());
+        let mut finder = Finder::new().debug_dirs(self.debug_dirs.clone());
+        let servers = self.debuginfod.as_ref();
+        if let Some(Ok(servers)) = servers.map(|(named, seconds)| Servers::new(named, *seconds, self.told.clone())) {
+            finder = finder.fetching(Box::new(servers));
+        }
         match &self.symfs {
             Some(root) => finder.symfs(root),
             None => finder,

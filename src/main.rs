@@ -7,6 +7,7 @@ mod annotate;
 mod archive;
 mod cache;
 mod cli;
+mod debuginfod;
 mod disasm;
 mod doctor;
 mod events;

@@ -8,5 +8,6 @@ mod common;
 mod made;
 
 mod archive;
+mod debuginfod;
 mod files;
 mod kernel;

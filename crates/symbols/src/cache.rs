@@ -30,7 +30,7 @@ const LIMIT: &str = "limit";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheEntry {
     /// What it is kept by: a build ID as hexadecimal digits, `file-` and the state of a file without one, or `kernel-` and the
-    /// build ID of a kernel.
+    /// build ID of a kernel; `debuginfod-`, a build ID and which file it is for one that came from a server.
     pub name: String,
     /// What it takes on disk.
     pub bytes: u64,
@@ -134,6 +134,37 @@ impl Cache {
         Some(table)
     }
 
+    /// By what name a file of a build that came from elsewhere is kept; `what` says which file. `None` for no build id.
+    pub fn download_name(build_id: &[u8], what: &str) -> Option<String> {
+        entry_name(build_id).map(|id| format!("debuginfod-{id}-{what}"))
+    }
+
+    /// A file that came from elsewhere, opened.
+    pub fn downloaded(&self, name: &str) -> Option<File> {
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file = OpenOptions::new().read(true).custom_flags(no_follow).open(self.dir.join(name)).ok()?;
+        let meta = file.metadata().ok()?;
+        if !meta.is_file() || meta.uid() != effective_uid() {
+            return None;
+        }
+        // As for tables, the age is the time of the last use.
+        let _ = file.set_modified(SystemTime::now());
+        Some(file)
+    }
+
+    /// Keeps a file that comes from elsewhere as `write` writes it. Nothing is left of one that is not whole.
+    ///
+    /// # Errors
+    /// What `write` fails with; when the folder cannot be made, belongs to another user or is full.
+    pub fn download<T>(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<(File, T)> {
+        let done = write_own_with(&self.dir, name, |file| {
+            let done = write(file)?;
+            Ok((file.try_clone()?, done))
+        })?;
+        self.shrink(name)?;
+        Ok(done)
+    }
+
     /// Whether there is an entry for this build id, good or not.
     pub(crate) fn has(&self, build_id: &[u8]) -> bool {
         entry_name(build_id).is_some_and(|name| self.dir.join(name).exists())
@@ -233,6 +264,10 @@ pub(crate) fn read_own(path: &Path) -> Option<Vec<u8>> {
 
 /// Writes a file of ours in one step: readers see the old bytes, the new ones, or nothing.
 pub(crate) fn write_own(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_own_with(dir, name, |file| file.write_all(bytes))
+}
+
+fn write_own_with<T>(dir: &Path, name: &str, write: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     if fs::metadata(dir)?.uid() != effective_uid() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -240,19 +275,19 @@ pub(crate) fn write_own(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> 
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let unique = COUNTER.fetch_add(1, Ordering::Relaxed);
     let aside = dir.join(format!(".{name}.{}.{unique}", std::process::id()));
-    let written = write_new(&aside, bytes).and_then(|()| fs::rename(&aside, dir.join(name)));
+    let written = write_new(&aside, write).and_then(|done| fs::rename(&aside, dir.join(name)).map(|()| done));
     if written.is_err() {
         let _ = fs::remove_file(&aside);
     }
     written
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_new<T>(path: &Path, write: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
     // A file of that name is left by a process of our number that was killed.
     let _ = fs::remove_file(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
-    file.write_all(bytes)
+    write(&mut file)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 mod content;
 mod debugfile;
+mod fetch;
 mod refused;
 
 use std::collections::hash_map::Entry;
@@ -24,6 +25,7 @@ use crate::source::{Files, Identity, PathKind, Place, RealFiles, Source, Tables,
 use crate::{Reason, SymbolTable};
 pub use content::{Machine, ObjectFile};
 use debugfile::DebugDirs;
+pub use fetch::{Fetch, Wanted};
 pub use refused::{Mismatch, Refused};
 use refused::{Refusals, Tried};
 
@@ -55,6 +57,8 @@ pub struct Finder {
     cache: Option<Cache>,
     debug: DebugDirs,
     symfs: Option<PathBuf>,
+    /// Where files are got from that are not here.
+    fetch: Option<Box<dyn Fetch>>,
     refusals: Refusals,
     by_build_id: FxHashMap<Vec<u8>, Arc<SymbolTable>>,
     by_file: FxHashMap<Identity, Result<Arc<SymbolTable>, Reason>>,
@@ -90,7 +94,7 @@ impl Finder {
         let by_build_id = FxHashMap::default();
         let (by_file, by_request) = (FxHashMap::default(), FxHashMap::default());
         let (debug, refusals) = (DebugDirs::usual(), Refusals::default());
-        Finder { files, cache, debug, symfs: None, refusals, by_build_id, by_file, by_request }
+        Finder { files, cache, debug, symfs: None, fetch: None, refusals, by_build_id, by_file, by_request }
     }
 
     /// Folders that are asked before the usual ones: with `.build-id/xx/yyyy.debug` or the paths of objects mirrored below
@@ -107,6 +111,19 @@ impl Finder {
         self.debug = self.debug.inside(&root);
         self.symfs = Some(root);
         self
+    }
+
+    /// Files of a build that is not here come from there.
+    pub fn fetching(mut self, fetch: Box<dyn Fetch>) -> Finder {
+        self.fetch = Some(fetch);
+        self
+    }
+
+    /// A file of a build from elsewhere, where such a place was named. It has the build id: that was asked of it again.
+    fn fetched(&self, build_id: &[u8], wanted: Wanted) -> Option<Box<dyn Source>> {
+        let file = self.fetch.as_ref().filter(|_| !build_id.is_empty())?.fetch(build_id, wanted)?;
+        let right = build_id_of(&Tables::of(&file)).is_ok_and(|own| own == build_id);
+        right.then(|| Box::new(file) as Box<dyn Source>)
     }
 
     /// Whether paths are those of a copy of the recorded machine's files.
@@ -186,7 +203,15 @@ impl Finder {
                 Err(reason) => found = found.map_err(|refusal| surer(refusal, reason)),
             }
         }
-        let found = found.or_else(|refusal| kept.map(Arc::new).ok_or(refusal));
+        let found = found.or_else(|refusal| {
+            let id = request.build_id.unwrap_or_default();
+            // What the cache keeps of it may be all that there is.
+            let known = kept.as_ref().is_some_and(|table| table.origin() >= Origin::Symtab);
+            let source = if known { None } else { self.fetched(id, Wanted::Executable) };
+            let place = Candidate::own(plain_path(request.path).to_path_buf());
+            let fetched = source.and_then(|source| self.load(&*source, &place, request, &mut tried).ok());
+            fetched.or_else(|| kept.map(Arc::new)).ok_or(refusal)
+        });
         if found.is_ok() {
             tried.objects.clear();
         }
@@ -310,6 +335,12 @@ impl Finder {
         let link = builder.add_object(&tables).map_err(reason_of)?;
         if builder.origin() < Origin::Symtab {
             self.debug.add_to(&mut builder, &*self.files, place, link.as_ref(), tried);
+        }
+        let lacks = builder.origin() < Origin::Symtab;
+        let fetched = if lacks { self.fetched(builder.build_id(), Wanted::DebugInfo) } else { None };
+        if let Some(source) = fetched {
+            // A damaged one adds what could be read of it.
+            let _ = builder.add_debug_file(&Tables::of(&*source));
         }
         let table = builder.finish();
         // What was asked for by build id was not in the cache, or was there with fewer names.
@@ -450,6 +481,34 @@ mod tests {
         let mut finder = Finder::with(Box::new(files), None);
         assert!(finder.find(&Request { build_id: Some(&id), ..request }).is_ok());
         assert_eq!(finder.refused(), []);
+    }
+
+    /// Has our own program, and tells what it was asked for.
+    struct Elsewhere(std::sync::mpsc::Sender<Wanted>);
+
+    impl Fetch for Elsewhere {
+        fn fetch(&self, _: &[u8], wanted: Wanted) -> Option<std::fs::File> {
+            self.0.send(wanted).unwrap();
+            std::fs::File::open("/proc/self/exe").ok()
+        }
+    }
+
+    #[test]
+    fn what_is_here_is_asked_of_nobody() {
+        let id = crate::elf::build_id_of(own_program().as_slice()).unwrap();
+        let (sender, asked) = std::sync::mpsc::channel();
+        let finder = |files| Finder::with(Box::new(files), None).fetching(Box::new(Elsewhere(sender.clone())));
+        let request = Request { path: b"/opt/tool", build_id: Some(&id), live: None };
+        let mut here = finder(FakeFiles::default().with("/opt/tool", own_program()));
+        assert!(here.find(&request).is_ok() && here.file(&request).is_ok());
+        assert_eq!(asked.try_iter().filter(|wanted| *wanted == Wanted::Executable).count(), 0);
+        let mut gone = finder(FakeFiles::default());
+        assert!(gone.find(&request).is_ok());
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [Wanted::Executable]);
+        // Without a build id nothing can be asked for; what has another is not taken.
+        assert_eq!(gone.find(&Request { build_id: None, ..request }).unwrap_err(), Reason::NoFile);
+        assert_eq!(asked.try_iter().count(), 0);
+        assert!(gone.find(&Request { build_id: Some(b"other"), ..request }).is_err());
     }
 
     #[test]

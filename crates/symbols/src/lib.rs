@@ -36,7 +36,7 @@ pub mod vdso;
 pub use demangle::demangle;
 pub use elf::{Origin, Segment, SymbolTable};
 pub use error::{Error, ErrorKind};
-pub use finder::{Finder, Live, Machine, Mismatch, ObjectFile, Refused, Request};
+pub use finder::{Fetch, Finder, Live, Machine, Mismatch, ObjectFile, Refused, Request, Wanted};
 pub use kernel::{KernelHit, KernelTable, kernel_build_id};
 pub use names::Hit;
 pub use notes::build_id_of_notes;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use object::{Object as _, ObjectSymbol as _};
 
 use super::refused::Tried;
-use super::{Candidate, Finder, Request, missing, reason_of, surer};
+use super::{Candidate, Finder, Request, Wanted, missing, reason_of, surer};
 use crate::elf::{Builder, Segment, build_id_of, debuglink_of, segments_of};
 use crate::kept::KeptContent;
 use crate::lines::{DwarfLines, has_lines};
@@ -84,7 +84,7 @@ impl Finder {
             PathKind::File | PathKind::Deleted | PathKind::Memfd => {}
         }
         let places = self.places(request);
-        self.first_whole(places, request.build_id, missing(request))
+        self.first_whole(places, request.build_id, missing(request), Wanted::Executable)
     }
 
     /// The image of a kernel with symbols (vmlinux) of this build: the given file, or one of the places where
@@ -112,7 +112,7 @@ impl Finder {
                 filed.chain(usual).collect()
             }
         };
-        self.first_whole(places, Some(build_id), Reason::NoFile)
+        self.first_whole(places, Some(build_id), Reason::NoFile, Wanted::DebugInfo)
     }
 
     /// The list of symbols (`/proc/kallsyms`) that perf kept of a kernel of this build. It has no build id of its own: perf
@@ -129,6 +129,7 @@ impl Finder {
         places: Vec<Candidate>,
         build_id: Option<&[u8]>,
         missing: Reason,
+        wanted: Wanted,
     ) -> Result<ObjectFile, Reason> {
         let mut tried = Tried::default();
         let mut found = Err(missing);
@@ -140,6 +141,14 @@ impl Finder {
                     break;
                 }
                 Err(reason) => found = found.map_err(|refusal| surer(refusal, reason)),
+            }
+        }
+        let id = build_id.filter(|_| found.is_err());
+        if let Some(source) = id.and_then(|id| self.fetched(id, wanted)) {
+            let place = Candidate::own(PathBuf::from("debuginfod"));
+            if let Ok(file) = self.whole(source, &place, build_id, &mut tried) {
+                tried.objects.clear();
+                found = Ok(file);
             }
         }
         self.refusals.add(tried.objects.into_iter().chain(tried.debug));
@@ -157,6 +166,16 @@ impl Finder {
             std::io::ErrorKind::PermissionDenied => Reason::Unreadable,
             _ => missing,
         })?;
+        self.whole(source, place, build_id, tried)
+    }
+
+    fn whole(
+        &self,
+        source: Box<dyn Source>,
+        place: &Candidate,
+        build_id: Option<&[u8]>,
+        tried: &mut Tried,
+    ) -> Result<ObjectFile, Reason> {
         let tables = Tables::of(&*source);
         let own_id = build_id_of(&tables).map_err(reason_of)?;
         if let Some(wanted) = build_id.filter(|id| *id != own_id) {
@@ -174,7 +193,8 @@ impl Finder {
             None
         } else {
             let link = debuglink_of(&tables);
-            self.debug.source(&*self.files, place, &own_id, link.as_ref(), tried)
+            let here = self.debug.source(&*self.files, place, &own_id, link.as_ref(), tried);
+            here.or_else(|| self.fetched(&own_id, Wanted::DebugInfo))
         };
         let segments = segments_of(&tables).map_err(reason_of)?;
         drop(file);
