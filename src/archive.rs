@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ArchiveArgs, say: &Say) -> anyhow::Result<Exit> {
         ArchiveDesc { tool: format!("afterimage {}", env!("CARGO_PKG_VERSION")), unfinished: !reader.finished() };
     let had = reader.private().cloned().unwrap_or_default();
     let private = Private { objects, kernel_symbols, archive: Some(archive), lost_objects: 0, ..had };
-    let path = args.output.clone().unwrap_or_else(|| named_after(&args.input.input));
+    let path = args.output.clone().unwrap_or_else(|| named_after(args.input.last()));
     write(&path, &input, &reader, &private, again)?;
     refused::say(input.name(), resolver.refused(), say);
     if path != Path::new("-") {

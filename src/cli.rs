@@ -5,7 +5,7 @@
 mod later;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -69,9 +69,9 @@ pub(crate) enum Command {
 /// Which recording is read.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct InputArgs {
-    /// The recording to read; `-` is standard input
+    /// The recording to read; `-` is standard input. Of several `report` makes one report, others read the last
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    pub(crate) input: PathBuf,
+    pub(crate) input: Vec<PathBuf>,
     /// Accepted for perf's sake: files of any owner are read
     #[arg(short, long)]
     pub(crate) force: bool,
@@ -97,20 +97,89 @@ pub(crate) struct InputArgs {
     pub(crate) debuginfod_timeout: u64,
 }
 
+impl InputArgs {
+    /// The recording, where one is read: the last of those that were named.
+    pub(crate) fn last(&self) -> &Path {
+        // There is one that it is by default.
+        self.input.last().map_or(Path::new("perf.data"), PathBuf::as_path)
+    }
+}
+
+/// Which samples of a recording are looked at.
+#[derive(Args, Debug, Default)]
+pub(crate) struct FilterArgs {
+    /// Only samples of threads with these names, `/REGEX/` among them (a comma in one is \x2c)
+    #[arg(short = 'c', long, visible_alias = "comm", value_name = "NAMES")]
+    pub(crate) comms: Option<String>,
+    /// Only samples in the code of these objects, by short name or path, `/REGEX/` among them
+    #[arg(short = 'd', long, visible_alias = "dso", value_name = "NAMES")]
+    pub(crate) dsos: Option<String>,
+    /// Only samples in these symbols, `/REGEX/` among them
+    #[arg(short = 'S', long, visible_alias = "symbol", value_name = "NAMES")]
+    pub(crate) symbols: Option<String>,
+    /// Only samples of these processes (7,10-20)
+    #[arg(long, value_name = "PIDS")]
+    pub(crate) pid: Option<String>,
+    /// Only samples of these threads
+    #[arg(long, value_name = "TIDS")]
+    pub(crate) tid: Option<String>,
+    /// Only samples on these CPUs (0,2-3)
+    #[arg(short = 'C', long, value_name = "CPUS")]
+    pub(crate) cpu: Option<String>,
+    /// Only samples of this time: FROM,TO in seconds (either may be left out; several with blanks between them), or parts of the recording like 10%/2 (the second tenth) and 0%-30%
+    #[arg(long, value_name = "FROM,TO")]
+    pub(crate) time: Option<String>,
+}
+
+/// What percentages are of where filters leave samples out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Percentage {
+    /// Of what is shown, which is 100 %
+    Relative,
+    /// Of all samples, but for those of other times and CPUs
+    Absolute,
+}
+
 /// `afterimage report`
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) filters: FilterArgs,
+    /// Only samples in symbols that have this in their name
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) symbol_filter: Option<String>,
+    /// Leave out samples at addresses without a name, and such frames of call chains
+    #[arg(short = 'U', long)]
+    pub(crate) hide_unresolved: bool,
+    /// What percentages are of where filters leave samples out
+    #[arg(long, value_enum, default_value = "absolute")]
+    pub(crate) percentage: Percentage,
     /// Plain text on standard output (the only way there is)
     #[arg(long)]
     pub(crate) stdio: bool,
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// What makes a row: comm, dso, sym, srcline (line of source code), text (one BPF program of several of a name), pid, tid, cpu, event, cgroup, label:NAME (what a handler said of the sample)
-    #[arg(short, long, value_name = "KEYS", default_value = "comm,dso,sym")]
-    pub(crate) sort: String,
+    /// What makes a row [default: comm,dso,sym]: comm, dso, sym, srcline (line of source code), text (one BPF program of several of a name), pid, tid, cpu, event, cgroup, cgroup_id, time, parent, addr, label:NAME (what a handler said of the sample); of memory weight, local_weight, ins_lat, local_ins_lat, mem, snoop, tlb, locked, blocked, symbol_daddr, dso_daddr, phys_daddr, data_page_size, code_page_size; of branches symbol_from, symbol_to, dso_from, dso_to, addr_from, addr_to, mispredict, in_tx, abort, cycles; of tracepoints trace, FIELD, EVENT.FIELD. sample and period among them are columns; rows are in the order of the keys before the word overhead first
+    #[arg(short, long, value_name = "KEYS")]
+    pub(crate) sort: Option<String>,
+    /// Take each recorded branch for a sample, as keys of branches do [keys by default: comm,dso_from,symbol_from,symbol_to,cycles]
+    #[arg(short = 'b', long)]
+    pub(crate) branch_stack: bool,
+    /// Take weights for periods [keys by default: local_weight,mem,sym,dso,symbol_daddr,dso_daddr,snoop,tlb,locked,blocked,local_ins_lat]
+    #[arg(long)]
+    pub(crate) mem_mode: bool,
+    /// Steps of the key time: a number with s, ms, us or ns
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    pub(crate) time_quantum: String,
+    /// Which symbols the key parent finds on stacks, innermost first
+    #[arg(short = 'p', long, value_name = "REGEX", default_value = "^sys_|^do_page_fault")]
+    pub(crate) parent: String,
+    /// Leave out samples that have no parent on their stack
+    #[arg(short = 'x', long)]
+    pub(crate) exclude_other: bool,
     /// Show how many samples a row stands for
     #[arg(short = 'n', long)]
     pub(crate) show_nr_samples: bool,
@@ -123,7 +192,7 @@ pub(crate) struct ReportArgs {
     /// Count a sample for the function it hit alone (the default, unlike perf)
     #[arg(long, overrides_with = "children")]
     pub(crate) no_children: bool,
-    /// How to show call chains: graph, fractal, flat, folded or none; then a least percentage and a limit of lines; caller or callee; function, address or srcline, by which frames are told apart
+    /// How to show call chains: graph, fractal, flat, folded or none; then a least percentage and a limit of lines; caller or callee; function, address or srcline, by which frames are told apart; percent, period or count, which stand at branches
     #[arg(short = 'g', long, value_name = "HOW", num_args = 0..=1, default_missing_value = "graph")]
     pub(crate) call_graph: Option<String>,
     /// Call chains from the outermost caller down (as -g caller)
@@ -138,11 +207,17 @@ pub(crate) struct ReportArgs {
     /// Show where and how the recording was made
     #[arg(long)]
     pub(crate) header: bool,
+    /// Show that and nothing else
+    #[arg(long, conflicts_with_all = ["json", "stats"])]
+    pub(crate) header_only: bool,
     /// Show how many records of each type there are, and nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) stats: bool,
-    /// Accepted for perf's sake: inlined functions are not shown
-    #[arg(long)]
+    /// Show inlined functions in call chains, where debug information tells of them
+    #[arg(long, overrides_with = "no_inline")]
+    pub(crate) inline: bool,
+    /// Leave inlined functions out (the default, unlike perf)
+    #[arg(long, overrides_with = "inline")]
     pub(crate) no_inline: bool,
 }
 
@@ -151,6 +226,8 @@ pub(crate) struct ReportArgs {
 pub(crate) struct ScriptArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) filters: FilterArgs,
     /// Which fields to print, by perf's names: comm, tid, pid, time, cpu, event, trace, ip, sym, symoff, dso, srcline, period, addr, data_src, weight, iregs, uregs, brstack and others; of ours label, value, read, ustack, aux, transaction, id, stream_id; +FIELD adds, -FIELD leaves out
     #[arg(short = 'F', long, value_name = "FIELDS", allow_hyphen_values = true)]
     pub(crate) fields: Vec<String>,
@@ -169,6 +246,9 @@ pub(crate) struct ScriptArgs {
     /// Show where and how the recording was made
     #[arg(long)]
     pub(crate) header: bool,
+    /// Show that and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) header_only: bool,
     /// Accepted for perf's sake: inlined functions are not shown
     #[arg(long)]
     pub(crate) no_inline: bool,
@@ -281,7 +361,7 @@ mod tests {
     fn the_last_of_a_repeated_option_wins() {
         let args =
             report("report -i a -i b --sort dso -s sym --children --no-children --percent-limit 1 --percent-limit 2");
-        assert_eq!((args.input.input.to_str(), args.sort.as_str()), (Some("b"), "sym"));
+        assert_eq!((args.input.input, args.sort.as_deref()), (vec!["a".into(), "b".into()], Some("sym")));
         assert_eq!((args.children, args.no_children, args.percent_limit.as_str()), (false, true, "2"));
     }
 
@@ -309,8 +389,9 @@ mod tests {
             ("record -a -b", "record --branch-any: not supported yet"),
             ("record --switch-output=1s -a", "record --switch-output: not supported yet"),
             ("report --tui", "report --tui: not supported yet"),
-            ("report -C 1 -i x", "report --cpu: not supported yet"),
-            ("script --time 10,20", "script --time: not supported yet"),
+            ("report -T -i x", "report --threads: not supported yet"),
+            ("script --reltime", "script --reltime: not supported yet"),
+            ("script -d", "script --debug-mode: not supported yet"),
             ("top -a", "top: not supported yet"),
             ("annotate --gtk", "annotate --gtk: not supported yet"),
             ("-q diff --stdio foo", "diff: not supported yet"),

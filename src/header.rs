@@ -11,8 +11,12 @@ use crate::terminal::clean;
 pub(crate) fn write(out: &mut dyn Write, reader: &FileReader<'_>, stats: &ReplayStats) -> io::Result<()> {
     let features = reader.features();
     writeln!(out, "# ========")?;
+    writeln!(out, "# header version : 1")?;
     writeln!(out, "# data offset    : {}", reader.data_offset())?;
     writeln!(out, "# data size      : {}", reader.data_size())?;
+    if !reader.is_pipe() {
+        writeln!(out, "# feat offset    : {}", reader.data_offset().saturating_add(reader.data_size()))?;
+    }
     let texts = [
         ("hostname", &features.hostname),
         ("os release", &features.os_release),

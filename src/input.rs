@@ -91,7 +91,11 @@ const DIR_PARTS: u64 = 1;
 impl Input {
     /// Opens what `-i` names: a file, a folder that `perf record --threads` or `--kcore` made, a pipe.
     pub(crate) fn open(args: &InputArgs) -> anyhow::Result<Self> {
-        let path = args.input.as_path();
+        Self::of(args.last(), args)
+    }
+
+    /// Opens one of those that `-i` names.
+    pub(crate) fn of(path: &Path, args: &InputArgs) -> anyhow::Result<Self> {
         let mut input = if path == Path::new("-") {
             let stdin = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
             Self::of_stream("standard input".to_owned(), File::from(stdin)).context("standard input")?

@@ -13,6 +13,7 @@ mod doctor;
 mod events;
 mod exit;
 mod export;
+mod filters;
 mod handler;
 mod header;
 mod input;

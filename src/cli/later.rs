@@ -85,38 +85,26 @@ const RECORD: &[Later] = &[
 ];
 
 const REPORT: &[Later] = &[
-    both("branch-stack", 'b'),
     long("branch-history"),
     long("buildid"),
     both("column-widths", 'w'),
-    both("comms", 'c'),
-    both("cpu", 'C'),
     long("demangle"),
-    both("dsos", 'd'),
     both("dump-raw-trace", 'D'),
-    both("exclude-other", 'x'),
     both("field-separator", 't'),
     both("fields", 'F'),
     long("full-source-path"),
     long("group"),
     long("group-sort-idx"),
     long("gtk"),
-    long("header-only"),
-    both("hide-unresolved", 'U'),
     long("hierarchy"),
     long("ignore-callees"),
-    long("inline"),
     both("show-info", 'I'),
     long("itrace"),
     long("max-stack"),
-    long("mem-mode"),
     long("mmaps"),
     both("modules", 'm'),
     long("no-demangle"),
     long("objdump"),
-    both("parent", 'p'),
-    long("percentage"),
-    long("pid"),
     long("prefix"),
     long("raw-trace"),
     long("samples"),
@@ -126,13 +114,8 @@ const REPORT: &[Later] = &[
     long("stitch-lbr"),
     long("switch-on"),
     long("switch-off"),
-    long("symbol-filter"),
-    both("symbols", 'S'),
     long("tasks"),
     both("threads", 'T'),
-    long("tid"),
-    long("time"),
-    long("time-quantum"),
     long("total-cycles"),
     long("tui"),
 ];
@@ -169,17 +152,14 @@ const SCRIPT: &[Later] = &[
     long("buildid"),
     long("call-trace"),
     long("call-ret-trace"),
-    both("comms", 'c'),
-    both("cpu", 'C'),
+    both("debug-mode", 'd'),
     long("deltatime"),
     long("demangle"),
     long("dlfilter"),
-    long("dsos"),
     both("dump-raw-trace", 'D'),
     both("gen-script", 'g'),
     long("graph-function"),
     long("guestmount"),
-    long("header-only"),
     long("insn-trace"),
     both("show-info", 'I'),
     long("inline"),
@@ -189,7 +169,6 @@ const SCRIPT: &[Later] = &[
     long("merge-callchains"),
     long("no-demangle"),
     long("per-event-dump"),
-    long("pid"),
     long("reltime"),
     both("script", 's'),
     long("show-bpf-events"),
@@ -206,9 +185,6 @@ const SCRIPT: &[Later] = &[
     long("stop-bt"),
     long("switch-off"),
     long("switch-on"),
-    both("symbols", 'S'),
-    long("tid"),
-    long("time"),
     long("xed"),
 ];
 
@@ -224,6 +200,8 @@ fn table(subcommand: &str) -> &'static [Later] {
 
 /// Adds the options, hidden, to the subcommands that perf has them for.
 pub(super) fn add(mut command: Command) -> Command {
+    // The letter stands for something else there.
+    command = command.mut_subcommand("script", |c| c.mut_arg("dsos", |arg| arg.short(None)));
     for subcommand in ["record", "report", "script", "annotate"] {
         command = command.mut_subcommand(subcommand, |c| c.args(table(subcommand).iter().map(arg)));
     }

@@ -13,6 +13,10 @@ pub(crate) struct Branch {
     pub(crate) total: u64,
     /// The period of the samples whose chain ends here.
     pub(crate) own: u64,
+    /// How many samples go through.
+    pub(crate) total_samples: u64,
+    /// How many samples' chains end here.
+    pub(crate) own_samples: u64,
     /// Heaviest first.
     pub(crate) branches: Vec<Branch>,
 }
@@ -27,7 +31,8 @@ pub(crate) enum Least {
 }
 
 impl Least {
-    fn below(self, parent: u64) -> u64 {
+    /// The least period below a node of so much.
+    pub(super) fn below(self, parent: u64) -> u64 {
         match self {
             Least::Period(period) => period,
             // A float holds any period closely enough for a threshold.
@@ -56,11 +61,18 @@ fn run(profile: &Profile, first: &Node<'_>, least: Least) -> Branch {
     }
     let below = last.total.period.saturating_sub(last.own.period);
     let branches = forks(profile, &last.nodes, below, least);
-    Branch { names, total: last.total.period, own: last.own.period, branches }
+    Branch {
+        names,
+        total: last.total.period,
+        own: last.own.period,
+        total_samples: last.total.samples,
+        own_samples: last.own.samples,
+        branches,
+    }
 }
 
 /// The symbol; with the program's id, the line or the offset, where those tell rows or frames apart.
-fn name(profile: &Profile, node: &Node<'_>) -> String {
+pub(super) fn name(profile: &Profile, node: &Node<'_>) -> String {
     let mut name = clean(&node.frame.name()).into_owned();
     let text = node.frame.text.filter(|_| profile.sort().contains(&SortKey::Text));
     if let Some(program) = text.and_then(|id| profile.state.kernel().text(id)?.program) {

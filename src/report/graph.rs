@@ -21,6 +21,18 @@ pub(crate) enum Form {
     None,
 }
 
+/// What stands at a branch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Its share.
+    #[default]
+    Percent,
+    /// The sum of its periods.
+    Period,
+    /// The number of its samples.
+    Count,
+}
+
 /// What `-g` asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GraphOptions {
@@ -33,16 +45,25 @@ pub(crate) struct GraphOptions {
     pub(crate) order: Option<Order>,
     /// What tells frames apart.
     pub(crate) key: ChainKey,
+    /// What stands at branches.
+    pub(crate) said: Said,
 }
 
 impl Default for GraphOptions {
     fn default() -> Self {
-        GraphOptions { form: Form::Graph, least: 0.5, limit: 0, order: None, key: ChainKey::Function }
+        GraphOptions {
+            form: Form::Graph,
+            least: 0.5,
+            limit: 0,
+            order: None,
+            key: ChainKey::Function,
+            said: Said::Percent,
+        }
     }
 }
 
 impl GraphOptions {
-    /// Reads `FORM,PERCENT,LIMIT,ORDER` in any order, the limit after the percentage.
+    /// Reads `FORM,PERCENT,LIMIT,ORDER,KEY,VALUE` in any order, the limit after the percentage.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut options = Self::default();
         let mut numbers = 0;
@@ -58,8 +79,10 @@ impl GraphOptions {
                 "function" => options.key = ChainKey::Function,
                 "address" => options.key = ChainKey::Address,
                 "srcline" => options.key = ChainKey::Srcline,
-                "percent" => {}
-                "branch" | "period" | "count" => return Err(not_yet(&format!("-g {word}"))),
+                "percent" => options.said = Said::Percent,
+                "period" => options.said = Said::Period,
+                "count" => options.said = Said::Count,
+                "branch" => return Err(not_yet(&format!("-g {word}"))),
                 number => {
                     numbers += 1;
                     let bad = || Problem::usage(format!("-g {text}: {number} is no form, order or number"));
@@ -95,6 +118,9 @@ pub(crate) struct Drawing<'o> {
     pub(crate) out: &'o mut dyn Write,
     pub(crate) form: Form,
     pub(crate) limit: usize,
+    pub(crate) said: Said,
+    /// The least period of a chain that stands alone.
+    pub(crate) least: u64,
     /// The period of the whole event.
     pub(crate) event_total: u64,
 }
@@ -148,7 +174,11 @@ impl Drawing<'_> {
             let own = if i + 1 == branches.len() { " " } else { "|" };
             for (k, name) in branch.names.iter().enumerate() {
                 if k == 0 {
-                    writeln!(self.out, "{margin}{left}{own}--{}--{name}", share(branch.total, whole))?;
+                    writeln!(
+                        self.out,
+                        "{margin}{left}{own}--{}--{name}",
+                        self.value(branch.total, branch.total_samples, whole)
+                    )?;
                 } else {
                     writeln!(self.out, "{margin}{left}{own}          {name}")?;
                 }
@@ -159,11 +189,26 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    fn flat(&mut self, branches: &[Branch]) -> io::Result<()> {
+    /// What stands at a branch.
+    fn value(&self, period: u64, samples: u64, whole: u64) -> String {
+        match self.said {
+            Said::Percent => share(period, whole),
+            Said::Period => period.to_string(),
+            Said::Count => samples.to_string(),
+        }
+    }
+
+    /// The chains that are heavy enough alone, as in perf, and no more than the limit.
+    fn chains<'b>(&self, branches: &'b [Branch]) -> Vec<Chain<'b>> {
         let mut chains = chains(branches);
+        chains.retain(|chain| chain.period >= self.least);
         chains.truncate(if self.limit > 0 { self.limit } else { usize::MAX });
-        for (period, names) in chains {
-            writeln!(self.out, "           {}", share(period, self.event_total))?;
+        chains
+    }
+
+    fn flat(&mut self, branches: &[Branch]) -> io::Result<()> {
+        for Chain { period, samples, names } in self.chains(branches) {
+            writeln!(self.out, "           {}", self.value(period, samples, self.event_total))?;
             for name in names {
                 writeln!(self.out, "                {name}")?;
             }
@@ -173,23 +218,28 @@ impl Drawing<'_> {
     }
 
     fn folded(&mut self, branches: &[Branch]) -> io::Result<()> {
-        let mut chains = chains(branches);
-        chains.truncate(if self.limit > 0 { self.limit } else { usize::MAX });
-        for (period, names) in chains {
-            writeln!(self.out, "{} {}", share(period, self.event_total), names.join(";"))?;
+        for Chain { period, samples, names } in self.chains(branches) {
+            writeln!(self.out, "{} {}", self.value(period, samples, self.event_total), names.join(";"))?;
         }
         Ok(())
     }
 }
 
-/// Every chain that ends somewhere with its period, heaviest first.
-fn chains(branches: &[Branch]) -> Vec<(u64, Vec<&str>)> {
-    fn walk<'b>(branches: &'b [Branch], above: &mut Vec<&'b str>, out: &mut Vec<(u64, Vec<&'b str>)>) {
+/// A chain that ends somewhere.
+struct Chain<'b> {
+    period: u64,
+    samples: u64,
+    names: Vec<&'b str>,
+}
+
+/// Every chain that ends somewhere, heaviest first.
+fn chains(branches: &[Branch]) -> Vec<Chain<'_>> {
+    fn walk<'b>(branches: &'b [Branch], above: &mut Vec<&'b str>, out: &mut Vec<Chain<'b>>) {
         for branch in branches {
             let depth = above.len();
             above.extend(branch.names.iter().map(String::as_str));
-            if branch.own > 0 {
-                out.push((branch.own, above.clone()));
+            if branch.own_samples > 0 {
+                out.push(Chain { period: branch.own, samples: branch.own_samples, names: above.clone() });
             }
             walk(&branch.branches, above, out);
             above.truncate(depth);
@@ -197,7 +247,7 @@ fn chains(branches: &[Branch]) -> Vec<(u64, Vec<&str>)> {
     }
     let mut out = Vec::new();
     walk(branches, &mut Vec::new(), &mut out);
-    out.sort_by_key(|(period, _)| std::cmp::Reverse(*period));
+    out.sort_by_key(|chain| std::cmp::Reverse(chain.period));
     out
 }
 
@@ -218,7 +268,9 @@ mod tests {
 
     fn branch(names: &[&str], own: u64, branches: Vec<Branch>) -> Branch {
         let total = own + branches.iter().map(|b| b.total).sum::<u64>();
-        Branch { names: names.iter().map(|n| (*n).to_owned()).collect(), total, own, branches }
+        let names = names.iter().map(|n| (*n).to_owned()).collect();
+        // Each sample of a period of 5.
+        Branch { names, total, own, total_samples: total / 5, own_samples: own / 5, branches }
     }
 
     fn example() -> Vec<Branch> {
@@ -230,8 +282,12 @@ mod tests {
     }
 
     fn drawn(form: Form, limit: usize, branches: &[Branch], row_total: u64) -> String {
+        said(Said::Percent, form, limit, branches, row_total)
+    }
+
+    fn said(said: Said, form: Form, limit: usize, branches: &[Branch], row_total: u64) -> String {
         let mut out = Vec::new();
-        Drawing { out: &mut out, form, limit, event_total: 100 }.draw(branches, row_total).unwrap();
+        Drawing { out: &mut out, form, limit, said, least: 1, event_total: 100 }.draw(branches, row_total).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -294,6 +350,10 @@ mod tests {
         );
         let flat = "           20.00%\n                leaf\n                mid\n                rec\n                main\n\n";
         assert_eq!(drawn(Form::Flat, 1, &example(), 50), flat);
+        assert_eq!(said(Said::Period, Form::Folded, 1, &example(), 50), "20 leaf;mid;rec;main\n");
+        assert_eq!(said(Said::Count, Form::Folded, 1, &example(), 50), "4 leaf;mid;rec;main\n");
+        let counted = said(Said::Count, Form::Graph, 0, &example(), 50);
+        assert!(counted.contains("|--7--rec\n") && counted.contains(" --3--main\n"), "{counted}");
     }
 
     #[test]
@@ -310,6 +370,11 @@ mod tests {
         assert_eq!(GraphOptions::parse("").unwrap(), GraphOptions::default());
         let keys = ["graph,srcline", "address", "function"].map(|text| GraphOptions::parse(text).unwrap().key);
         assert_eq!(keys, [ChainKey::Srcline, ChainKey::Address, ChainKey::Function]);
+        let values = ["count", "graph,0.5,caller,function,percent", "folded,period"];
+        assert_eq!(
+            values.map(|text| GraphOptions::parse(text).unwrap().said),
+            [Said::Count, Said::Percent, Said::Period]
+        );
         for (text, says) in [
             ("tree", "-g tree: tree is no form, order or number"),
             ("graph,101", "-g graph,101: 101 is no form, order or number"),

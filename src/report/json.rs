@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use afterimage_perf_data::Private;
-use afterimage_profile::{Key, Profile, Row, SaidSum, TallySource};
+use afterimage_profile::{FilterKind, Key, Profile, Row, SaidSum, SortKey, TallySource, Weight};
 use serde_json::{Map, Value, json};
 
 use super::Plan;
+use super::columns::TraceColumns;
 use super::graph::percent_of;
 use crate::events::tally_of;
 use crate::texts::identity;
@@ -38,7 +39,7 @@ pub(super) fn write(
 }
 
 /// Who counted: the recorder at the end or on its way, or we from the records, where nothing else is there.
-fn source(source: TallySource) -> &'static str {
+pub(super) fn source(source: TallySource) -> &'static str {
     match source {
         TallySource::Recording => "recording",
         TallySource::Journal => "journal",
@@ -48,14 +49,20 @@ fn source(source: TallySource) -> &'static str {
 
 fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     let shown = &profile.events[event];
-    let total = shown.total.period;
+    let total = plan.whole(shown).period;
     let tally = tally_of(profile, event);
-    let rows: Vec<Value> =
-        profile.rows(event).iter().filter(|row| plan.shows(row, total)).map(|row| one_row(row, plan, total)).collect();
+    let rows: Vec<Value> = profile
+        .rows(event)
+        .iter()
+        .filter(|row| plan.shows(row, total))
+        .map(|row| one_row(row, plan, total, &plan.columns))
+        .collect();
     let mut object = Map::new();
     object.insert("name".into(), json!(&*shown.name));
     object.insert("samples".into(), json!(shown.total.samples));
-    object.insert("period".into(), json!(total));
+    object.insert("period".into(), json!(shown.total.period));
+    object.insert("left_out".into(), left_out(&shown.left_out));
+    object.insert("percent_of".into(), json!({"samples": plan.whole(shown).samples, "period": total}));
     object.insert("tally".into(), json!(tally.map(|t| &t.sum)));
     if tally.is_none() {
         // What a handler wrote beside the samples is counted with them.
@@ -85,6 +92,12 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     Value::Object(object)
 }
 
+/// What filters left out of an event.
+pub(super) fn left_out(left_out: &[(FilterKind, Weight)]) -> Value {
+    let one = |(kind, left): &(FilterKind, Weight)| json!({"filter": kind.option(), "samples": left.samples, "period": left.period});
+    left_out.iter().map(one).collect()
+}
+
 fn one_said(said: &SaidSum) -> Value {
     let mut object = Map::new();
     if let Some(label) = &said.label {
@@ -97,7 +110,7 @@ fn one_said(said: &SaidSum) -> Value {
     Value::Object(object)
 }
 
-fn one_row(row: &Row, plan: &Plan, total: u64) -> Value {
+pub(super) fn one_row(row: &Row, plan: &Plan, total: u64, columns: &TraceColumns) -> Value {
     let mut object = Map::new();
     object.insert("percent".into(), json!(percent_of(row.own.period, total)));
     if plan.children {
@@ -108,19 +121,31 @@ fn one_row(row: &Row, plan: &Plan, total: u64) -> Value {
     object.insert("samples".into(), json!(row.own.samples));
     object.insert("period".into(), json!(row.own.period));
     for key in &row.keys {
-        one_key(&mut object, key);
+        match key {
+            Key::Label(name, value) => {
+                let value = value.as_ref().map_or(Value::Null, |value| value.json.clone());
+                member(&mut object, "labels", name, value);
+            }
+            Key::Column(nth, value) => {
+                let value = value.and_then(|value| columns.text(*nth, value));
+                let word = plan.keys.fields.get(usize::from(*nth)).map_or("trace", |word| word);
+                member(&mut object, "trace", word, json!(value));
+            }
+            key => one_key(&mut object, key),
+        }
     }
     Value::Object(object)
 }
 
-fn one_key(object: &mut Map<String, Value>, key: &Key) {
-    if let Key::Label(name, value) = key {
-        let labels = object.entry("labels").or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(labels) = labels {
-            labels.insert(name.to_string(), value.as_ref().map_or(Value::Null, |value| value.json.clone()));
-        }
-        return;
+/// Puts a member into an object within the row.
+fn member(row: &mut Map<String, Value>, object: &str, name: &str, value: Value) {
+    let inner = row.entry(object).or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(inner) = inner {
+        inner.insert(name.to_owned(), value);
     }
+}
+
+fn one_key(object: &mut Map<String, Value>, key: &Key) {
     let mut put = |name: &str, value: Value| object.insert(name.into(), value);
     match key {
         Key::Comm(comm) => put("comm", json!(&**comm)),
@@ -146,7 +171,7 @@ fn one_key(object: &mut Map<String, Value>, key: &Key) {
             put("line", json!(line.as_ref().map(|line| line.line)));
             put("srcline", json!(line.as_ref().map(ToString::to_string)))
         }
-        Key::Label(..) => None,
+        Key::Label(..) | Key::Column(..) => None,
         Key::Text(text) => put("text", text.as_ref().map_or(Value::Null, |text| identity(text).into())),
         Key::Sym(frame) => {
             put("level", json!(frame.level().to_string()));
@@ -159,5 +184,56 @@ fn one_key(object: &mut Map<String, Value>, key: &Key) {
                 }
             }
         }
+        Key::CgroupId(id) => {
+            put("cgroup_inode", json!(id.map(|(_, ino)| ino)));
+            put("cgroup_device", json!(id.map(|(dev, _)| dev)))
+        }
+        Key::Number(key, number) => {
+            let is_address = matches!(key, SortKey::Addr | SortKey::PhysDaddr);
+            let value = if is_address { json!(number.map(|addr| format!("{addr:#x}"))) } else { json!(number) };
+            let ns = if *key == SortKey::Time { "_ns" } else { "" };
+            put(&format!("{key}{ns}"), value)
+        }
+        Key::Source(key, source) => {
+            let text = source.map(|source| match key {
+                SortKey::Mem => source.level().to_string(),
+                SortKey::Snoop => source.snoop().to_string(),
+                SortKey::Tlb => source.translation().to_string(),
+                SortKey::Locked => source.locked().to_owned(),
+                _ => source.blocked().trim_start().to_owned(),
+            });
+            put(key.name(), json!(text))
+        }
+        Key::Place(key @ SortKey::DsoDaddr, place) => {
+            put(key.name(), json!(place.as_ref().map(|(frame, _)| frame.data_object())))
+        }
+        Key::Place(key @ (SortKey::DsoFrom | SortKey::DsoTo), place) => {
+            put(key.name(), json!(place.as_ref().map(|(frame, _)| &frame.dso.short)))
+        }
+        Key::Place(key @ (SortKey::AddrFrom | SortKey::AddrTo), place) => {
+            let addr = place.as_ref().and_then(|(_, addr)| *addr);
+            put(key.name(), json!(addr.map(|addr| format!("{addr:#x}"))))
+        }
+        Key::Place(key, None) => {
+            put(&format!("{key}_reason"), "the samples carry none".into());
+            put(key.name(), Value::Null)
+        }
+        Key::Place(key, Some((frame, addr))) => {
+            if let Some(addr) = addr {
+                put(&format!("{key}_address"), json!(format!("{addr:#x}")));
+            }
+            match &frame.symbol {
+                Ok(name) => put(key.name(), json!(&**name)),
+                Err(reason) => {
+                    if addr.is_none() {
+                        put(&format!("{key}_address"), json!(format!("{:#x}", frame.addr)));
+                    }
+                    put(&format!("{key}_reason"), json!(reason.key()));
+                    put(key.name(), Value::Null)
+                }
+            }
+        }
+        Key::Flag(key, holds) => put(key.name(), json!(holds)),
+        Key::Parent(parent) => put("parent", json!(parent.as_ref().and_then(|frame| frame.symbol.as_deref().ok()))),
     };
 }

@@ -1,40 +1,54 @@
 //! `afterimage report`: where the time went, as a table or as JSON.
 
 mod branch;
+mod cell;
+mod columns;
 mod graph;
 mod json;
+mod keys;
+mod several;
 mod stats;
 mod stdio;
 
 use std::io::Write as _;
 
-use afterimage_perf_data::{FileReader, LabelPayload, Private, SampleType};
-use afterimage_profile::{AggregateOptions, Order, ReplayOptions, Resolver, Row, SortKey, aggregate_from, replay_from};
+use afterimage_perf_data::{FileReader, Private, SampleType};
+use afterimage_profile::{
+    AggregateOptions, EventProfile, Filters, Order, Pattern, ReplayOptions, ReplayStats, Resolver, Row, SortKey,
+    Weight, aggregate_with, replay_from,
+};
 
-use crate::cli::ReportArgs;
+use crate::cli::{Percentage, ReportArgs};
 use crate::events;
 use crate::exit::{Exit, Problem};
+use crate::filters;
 use crate::input::Input;
 use crate::out;
 use crate::refused;
 use crate::say::Say;
 use crate::terminal::clean;
+use columns::TraceColumns;
 use graph::{Form, GraphOptions};
+pub(crate) use keys::label_key;
+use keys::{Keys, Shown};
 
 /// What the options ask for, checked.
 pub(crate) struct Plan {
-    sort: Vec<SortKey>,
-    /// The names of the labels among the keys, by their number.
-    labels: Vec<String>,
+    keys: Keys,
+    columns: TraceColumns,
+    inline: bool,
+    branches: bool,
+    by_weight: bool,
+    time_quantum: u64,
     children: bool,
     graph: GraphOptions,
     percent_limit: f64,
-    show_samples: bool,
-    show_period: bool,
     event: Option<String>,
     json: bool,
     header: bool,
     quiet: bool,
+    filters: Filters,
+    percentage: Percentage,
 }
 
 impl Plan {
@@ -45,19 +59,52 @@ impl Plan {
         if args.inverted {
             graph.order = Some(Order::Caller);
         }
-        let (sort, labels) = sort_keys(&args.sort)?;
+        let usual = match (args.branch_stack, args.mem_mode) {
+            (true, _) => keys::OF_BRANCHES,
+            (false, true) => keys::OF_MEMORY,
+            (false, false) => keys::USUAL,
+        };
+        let mut keys = Keys::parse(args.sort.as_deref().unwrap_or(usual), args.children)?;
+        for (asked, shown) in [(args.show_nr_samples, Shown::Samples), (args.show_total_period, Shown::Period)] {
+            if asked {
+                keys.show_with_shares(shown);
+            }
+        }
+        let branches = args.branch_stack || keys.sort.iter().any(|key| key.is_of_branches());
+        if branches {
+            // A branch has no callees.
+            keys.shown.retain(|shown| *shown != Shown::Children);
+        }
+        if branches && args.mem_mode {
+            return Err(
+                Problem::usage("--mem-mode speaks of samples, and other keys or --branch-stack of branches").into()
+            );
+        }
+        let parents = Pattern::parse(&args.parent)
+            .map_err(|error| Problem::usage(format!("--parent {}: {}", args.parent, error.why)))?;
+        let takes_parents = keys.sort.contains(&SortKey::Parent) || args.exclude_other;
         Ok(Plan {
-            sort,
-            labels,
-            children: args.children,
+            keys,
+            columns: TraceColumns::default(),
+            inline: args.inline,
+            branches,
+            by_weight: args.mem_mode,
+            time_quantum: quantum(&args.time_quantum)?,
+            children: args.children && !branches,
             graph,
             percent_limit,
-            show_samples: args.show_nr_samples,
-            show_period: args.show_total_period,
             event: args.event.clone(),
             json: args.json,
             header: args.header,
             quiet: say.is_quiet(),
+            filters: Filters {
+                hide_unresolved: args.hide_unresolved,
+                symbol_part: args.symbol_filter.clone(),
+                parents: takes_parents.then_some(parents),
+                exclude_other: args.exclude_other,
+                ..filters::read(&args.filters)?
+            },
+            percentage: args.percentage,
         })
     }
 
@@ -71,79 +118,72 @@ impl Plan {
         if self.children { row.children.period } else { row.own.period }
     }
 
+    /// What the percentages of an event are of.
+    fn whole(&self, event: &EventProfile) -> Weight {
+        match self.percentage {
+            Percentage::Relative => event.total,
+            Percentage::Absolute => event.considered(),
+        }
+    }
+
     /// Whether a row of an event of `total` is heavy enough to be shown.
     fn shows(&self, row: &Row, total: u64) -> bool {
         graph::percent_of(self.period(row), total) >= self.percent_limit
     }
 
+    /// What is asked of a profile.
+    fn options(&self) -> AggregateOptions {
+        AggregateOptions {
+            sort: self.keys.sort.clone(),
+            labels: self.keys.labels.clone(),
+            inline: self.inline,
+            branches: self.branches,
+            by_weight: self.by_weight,
+            time_quantum: self.time_quantum,
+            chains: self.draws_chains() || self.children,
+            chain_key: self.graph.key,
+            children: self.children,
+            filters: self.filters.clone(),
+            ..AggregateOptions::default()
+        }
+    }
+
     fn draws_chains(&self) -> bool {
-        self.graph.form != Form::None && !self.json
+        self.graph.form != Form::None && !self.json && !self.branches
     }
 }
 
-/// Reads `--sort`: the keys, and the names of the labels among them.
-fn sort_keys(text: &str) -> anyhow::Result<(Vec<SortKey>, Vec<String>)> {
-    let mut keys: Vec<SortKey> = Vec::new();
-    let mut labels: Vec<String> = Vec::new();
-    for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
-        // perf prints the share in any case; as a key it changes nothing.
-        if matches!(word, "overhead" | "overhead_children" | "sample" | "period") {
-            continue;
-        }
-        if let Some(name) = word.strip_prefix("label:") {
-            if let Some(key) = label_key(&format!("--sort {word}"), name, &mut labels)? {
-                keys.push(key);
-            }
-            continue;
-        }
-        let key = word.parse::<SortKey>().map_err(|_| {
-            Problem::usage(format!("--sort {word}: no such key"))
-                .hint("there are comm, dso, sym, srcline, text, pid, tid, cpu, event, cgroup and label:NAME")
-        })?;
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    if keys.is_empty() {
-        return Err(Problem::usage(format!("--sort {text}: no key")).into());
-    }
-    Ok((keys, labels))
-}
-
-/// The key of a label; `None` where it stands there already.
-///
-/// `asked` is how the user asked for it.
-pub(crate) fn label_key(asked: &str, name: &str, labels: &mut Vec<String>) -> anyhow::Result<Option<SortKey>> {
-    if name.is_empty() || name.len() > LabelPayload::KEY_MAX {
-        let problem = Problem::usage(format!("{asked}: a label's name has 1 to {} bytes", LabelPayload::KEY_MAX));
-        return Err(problem.into());
-    }
-    if labels.iter().any(|known| known == name) {
-        return Ok(None);
-    }
-    let number = u8::try_from(labels.len()).map_err(|_| Problem::usage(format!("{asked}: too many labels")))?;
-    labels.push(name.to_owned());
-    Ok(Some(SortKey::Label(number)))
+/// Reads `--time-quantum`: a number with its unit, in ns.
+fn quantum(text: &str) -> anyhow::Result<u64> {
+    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    let read = |(unit, ns): &(&str, u64)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ns);
+    units.iter().find_map(read).filter(|ns| *ns > 0).ok_or_else(|| {
+        Problem::usage(format!("--time-quantum {text}: not a time"))
+            .hint("for example 100ms; there are s, ms, us and ns")
+            .into()
+    })
 }
 
 /// Shows the report of a recording.
 pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
-    let plan = Plan::of(args, say)?;
+    let mut plan = Plan::of(args, say)?;
+    if args.input.input.len() > 1 {
+        return several::run(args, &plan, say);
+    }
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
+    if args.header_only {
+        return header_only(&reader);
+    }
     if args.stats {
         return count(&input, &reader, say);
     }
+    filters::place(&mut plan.filters, &input, &reader)?;
     let mut resolver = Resolver::new(&reader, input.resolve_options());
-    let options = AggregateOptions {
-        sort: plan.sort.clone(),
-        labels: plan.labels.clone(),
-        chains: plan.draws_chains() || plan.children,
-        chain_key: plan.graph.key,
-        children: plan.children,
-        ..AggregateOptions::default()
-    };
-    let profile = aggregate_from(&reader, &mut input.source(&reader)?, &options, &mut resolver);
+    let options = plan.options();
+    let mut columns = TraceColumns::new(&plan.keys.fields, &reader)?;
+    let profile = aggregate_with(&reader, &mut input.source(&reader)?, &options, &mut resolver, &mut columns);
+    plan.columns = columns;
     let chosen = match &plan.event {
         Some(name) => events::called(&profile, name)?,
         None => (0..profile.events.len()).collect(),
@@ -175,6 +215,14 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     // The process ends now: giving millions of small pieces back one by one would only cost time.
     std::mem::forget((profile, resolver));
     Ok(exit)
+}
+
+/// Shows what a recording says of itself, without going through its records.
+fn header_only(reader: &FileReader<'_>) -> anyhow::Result<Exit> {
+    let mut to = out::stdout()?;
+    crate::header::write(&mut to, reader, &ReplayStats::default())?;
+    out::flush(&mut to)?;
+    Ok(Exit::Done)
 }
 
 /// Shows how many records of each type a recording has.
@@ -209,20 +257,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_have_names() {
-        let (keys, labels) = sort_keys("label:tier,sym,label:depth,label:tier").unwrap();
-        assert_eq!(keys, [SortKey::Label(0), SortKey::Sym, SortKey::Label(1)]);
-        assert_eq!(labels, ["tier", "depth"]);
-        assert_eq!(sort_keys("label:").unwrap_err().to_string(), "--sort label:: a label's name has 1 to 32 bytes");
-        assert!(sort_keys(&format!("label:{}", "x".repeat(33))).is_err());
-    }
-
-    #[test]
-    fn keys_are_perfs_and_stand_once() {
-        assert_eq!(sort_keys("comm,dso,symbol,comm").unwrap().0, [SortKey::Comm, SortKey::Dso, SortKey::Sym]);
-        assert_eq!(sort_keys("overhead,sym").unwrap().0, [SortKey::Sym]);
-        assert_eq!(sort_keys("srcline,text").unwrap().0, [SortKey::Srcline, SortKey::Text]);
-        assert_eq!(sort_keys("comm,weight").unwrap_err().to_string(), "--sort weight: no such key");
-        assert_eq!(sort_keys(" , ").unwrap_err().to_string(), "--sort  , : no key");
+    fn times_have_units() {
+        for (text, ns) in [("100ms", 100_000_000), ("2s", 2_000_000_000), ("5us", 5000), ("7 ns", 7)] {
+            assert_eq!(quantum(text).unwrap(), ns, "{text}");
+        }
+        for bad in ["", "0ms", "5", "ms", "-1s", "99999999999999s"] {
+            assert!(quantum(bad).is_err(), "{bad}");
+        }
     }
 }

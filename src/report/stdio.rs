@@ -1,19 +1,22 @@
 //! The report as text: for each event its head in `#` lines, its rows, and the call chains under them.
 
-use std::cmp::Reverse;
-use std::fmt::{self, Write as _};
+use std::cmp::{Ordering, Reverse};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use afterimage_perf_data::tally::Audit;
-use afterimage_profile::{EventProfile, Key, Profile, Row, SortKey, TallySource, Trees};
+use afterimage_profile::{EventProfile, FilterKind, Key, Profile, Reason, Row, SortKey, TallySource, Trees, Weight};
 
 use super::Plan;
-use super::branch::{Least, branches};
+use super::branch::{Branch, Least, branches};
+use super::cell::{cell, title};
+use super::columns::TraceColumns;
 use super::graph::{Drawing, Form, percent_of, share};
+use super::keys::Shown;
 use crate::events::tally_of;
+use crate::filters;
 use crate::table::{Cells, Column, Side, Table};
 use crate::terminal::{clean, grouped};
-use crate::texts::label;
 
 /// Writes the chosen events; `chains` says which events have call chains.
 pub(super) fn write(
@@ -34,7 +37,7 @@ pub(super) fn write(
         one_event(out, profile, plan, event, draw)?;
     }
     if !plan.quiet {
-        unresolved(out, profile)?;
+        unresolved(out, &profile.unresolved)?;
     }
     Ok(())
 }
@@ -52,16 +55,18 @@ fn head(out: &mut dyn Write, profile: &Profile) -> io::Result<()> {
     Ok(())
 }
 
-fn to_the_last_pass(complete: bool) -> &'static str {
+pub(super) fn to_the_last_pass(complete: bool) -> &'static str {
     if complete { "" } else { " (to the last pass)" }
 }
 
 fn one_event(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, draw: bool) -> io::Result<()> {
     if !plan.quiet {
-        event_head(out, profile, event)?;
+        event_head(out, profile, plan, event)?;
     }
-    let (rows, cells, order) = rows(profile, plan, event);
-    let table = Table::fit(columns(plan), &cells);
+    let of = profile.events[event].event;
+    let shown = shown(plan, |nth| plan.columns.shows(nth, of));
+    let (rows, cells, order) = rows(profile, plan, event, &shown);
+    let table = Table::fit(columns(plan, &shown), &cells);
     if !plan.quiet {
         table.head(out)?;
     }
@@ -75,10 +80,16 @@ fn one_event(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, 
     Ok(())
 }
 
-fn event_head(out: &mut dyn Write, profile: &Profile, event: usize) -> io::Result<()> {
+fn event_head(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize) -> io::Result<()> {
     let shown = &profile.events[event];
-    writeln!(out, "# Samples: {}  of event '{}'", shown.total.samples, clean(&shown.name))?;
-    writeln!(out, "# Event count (approx.): {}", shown.total.period)?;
+    let whole = plan.whole(shown);
+    writeln!(out, "# Samples: {}  of event '{}'", whole.samples, clean(&shown.name))?;
+    writeln!(out, "# Event count (approx.): {}", whole.period)?;
+    left_out(out, plan, shown.recorded(), &shown.left_out)?;
+    if plan.branches {
+        let (read, without) = (shown.read.samples, shown.without_branches);
+        writeln!(out, "# Branches of: {} of {} samples", grouped(read.saturating_sub(without)), grouped(read))?;
+    }
     if let Some(tally) = tally_of(profile, event) {
         writeln!(out, "# Tally: {}{}", tally.sum.human(), to_the_last_pass(profile.tally.complete))?;
     }
@@ -88,6 +99,23 @@ fn event_head(out: &mut dyn Write, profile: &Profile, event: usize) -> io::Resul
     said(out, profile, shown.event)?;
     short_stacks(out, shown)?;
     writeln!(out, "#")
+}
+
+/// What filters left out, if any were given.
+pub(super) fn left_out(
+    out: &mut dyn Write,
+    plan: &Plan,
+    recorded: Weight,
+    left_out: &[(FilterKind, Weight)],
+) -> io::Result<()> {
+    if plan.filters.is_empty() {
+        return Ok(());
+    }
+    let left_out: Vec<_> = left_out.iter().map(|(kind, weight)| (*kind, weight.samples)).collect();
+    match left_out.as_slice() {
+        [] => writeln!(out, "# Left out: nothing"),
+        left_out => writeln!(out, "# Left out: {}", filters::told(recorded.samples, left_out)),
+    }
 }
 
 /// What an audit of the first seconds says.
@@ -143,86 +171,90 @@ fn short_stacks(out: &mut dyn Write, event: &EventProfile) -> io::Result<()> {
 }
 
 /// The rows that are shown, their cells, and their order: heaviest first; of equal weight, by their names.
-fn rows(profile: &Profile, plan: &Plan, event: usize) -> (Vec<Row>, Cells, Vec<usize>) {
-    let total = profile.events[event].total.period;
+fn rows(profile: &Profile, plan: &Plan, event: usize, shown: &[Shown]) -> (Vec<Row>, Cells, Vec<usize>) {
+    let total = plan.whole(&profile.events[event]).period;
     let rows: Vec<Row> = profile.rows(event).into_iter().filter(|row| plan.shows(row, total)).collect();
-    let columns = columns(plan).len();
-    let mut all = Cells::new(columns);
-    rows.iter().for_each(|row| cells(&mut all, row, plan, total));
-    let names = columns - plan.sort.len();
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    let weight = |row: usize| (Reverse(rows[row].children.period), Reverse(rows[row].own.period));
-    order.sort_by(|a, b| weight(*a).cmp(&weight(*b)).then_with(|| all.tail(*a, names).cmp(all.tail(*b, names))));
+    let mut all = Cells::new(shown.len());
+    rows.iter().for_each(|row| cells(&mut all, row, total, shown, &plan.columns));
+    let order = order(plan, &rows, &all, shown);
     (rows, all, order)
 }
 
-fn columns(plan: &Plan) -> Vec<Column> {
-    let mut columns = if plan.children {
-        vec![Column::new("Children", 8, Side::Right), Column::new("Self", 8, Side::Right)]
-    } else {
-        vec![Column::new("Overhead", 8, Side::Right)]
+/// The order of rows whose cells these are.
+pub(super) fn order(plan: &Plan, rows: &[Row], all: &Cells, shown: &[Shown]) -> Vec<usize> {
+    let names = shown.iter().take_while(|shown| !matches!(shown, Shown::Key(_))).count().min(shown.len() - 1);
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let weight = |row: usize| (Reverse(rows[row].children.period), Reverse(rows[row].own.period));
+    let before = |a: usize, b: usize| {
+        let keys = plan.keys.before_shares.iter();
+        let mut keys = keys.filter_map(|nth| Some((rows[a].keys.get(*nth)?, rows[b].keys.get(*nth)?)));
+        keys.find_map(|(a, b)| Some(compare(a, b)).filter(|order| order.is_ne())).unwrap_or(Ordering::Equal)
     };
-    if plan.show_samples {
-        columns.push(Column::new("Samples", 12, Side::Right));
-    }
-    if plan.show_period {
-        columns.push(Column::new("Period", 12, Side::Right));
-    }
-    columns.extend(plan.sort.iter().map(|key| match key {
-        SortKey::Label(nth) => {
-            let name = plan.labels.get(usize::from(*nth)).map_or("", |name| name);
-            Column::new(&format!("label:{}", clean(name)), 0, Side::Left)
-        }
-        key => Column::new(title(*key), 0, Side::Left),
-    }));
-    columns
+    order.sort_by(|a, b| {
+        let by_weight = || weight(*a).cmp(&weight(*b));
+        before(*a, *b).then_with(by_weight).then_with(|| all.tail(*a, names).cmp(all.tail(*b, names)))
+    });
+    order
 }
 
-fn title(key: SortKey) -> &'static str {
-    match key {
-        SortKey::Comm => "Command",
-        SortKey::Dso => "Shared Object",
-        SortKey::Sym => "Symbol",
-        SortKey::Srcline => "Source:Line",
-        SortKey::Text => "Text",
-        SortKey::Pid => "    Pid:Command",
-        SortKey::Tid => "    Tid:Command",
-        SortKey::Cpu => "CPU",
-        SortKey::Event => "Event",
-        SortKey::Cgroup => "Cgroup",
-        SortKey::Label(_) => "Label",
+/// The order of two values of a key: that of numbers, else that of names.
+fn compare(a: &Key, b: &Key) -> Ordering {
+    match (a, b) {
+        (Key::Number(_, a), Key::Number(_, b)) => a.cmp(b),
+        (Key::Pid(a, _), Key::Pid(b, _)) | (Key::Tid(a, _), Key::Tid(b, _)) => a.cmp(b),
+        (Key::Cpu(a), Key::Cpu(b)) => a.cmp(b),
+        (Key::Comm(a), Key::Comm(b)) | (Key::Event(a), Key::Event(b)) | (Key::Cgroup(a), Key::Cgroup(b)) => a.cmp(b),
+        (Key::Dso(a), Key::Dso(b)) => a.short.cmp(&b.short),
+        (Key::Sym(a), Key::Sym(b)) => a.name().cmp(&b.name()),
+        // What has no order of its own stays in that of the weights.
+        _ => Ordering::Equal,
     }
 }
 
-fn cells(to: &mut Cells, row: &Row, plan: &Plan, total: u64) {
-    if plan.children {
-        to.push(|text| text.write_str(&share(row.children.period, total)));
-    }
-    to.push(|text| text.write_str(&share(row.own.period, total)));
-    if plan.show_samples {
-        to.push(|text| write!(text, "{}", row.own.samples));
-    }
-    if plan.show_period {
-        to.push(|text| write!(text, "{}", row.own.period));
-    }
-    row.keys.iter().for_each(|key| to.push(|text| cell(text, key)));
+/// The columns of an event: fields of tracepoints stand where the event has them.
+pub(super) fn shown(plan: &Plan, has_column: impl Fn(u8) -> bool) -> Vec<Shown> {
+    let is_there = |shown: &&Shown| match shown {
+        Shown::Key(nth) => match plan.keys.sort.get(*nth) {
+            Some(SortKey::Column(nth)) => has_column(*nth),
+            _ => true,
+        },
+        _ => true,
+    };
+    plan.keys.shown.iter().filter(is_there).copied().collect()
 }
 
-fn cell(to: &mut String, key: &Key) -> fmt::Result {
-    match key {
-        Key::Comm(name) | Key::Event(name) | Key::Cgroup(name) => to.write_str(&clean(name)),
-        Key::Dso(dso) => to.write_str(&clean(&dso.short)),
-        Key::Sym(frame) => write!(to, "[{}] {}", frame.level(), clean(&frame.name())),
-        // As perf writes it.
-        Key::Srcline(None) => to.write_str("??:0"),
-        Key::Srcline(Some(line)) => to.write_str(&clean(&line.to_string())),
-        Key::Text(None) => to.write_str("-"),
-        Key::Text(Some(text)) => to.write_str(&clean(&label(text))),
-        Key::Pid(id, comm) | Key::Tid(id, comm) => write!(to, "{id:>7}:{}", clean(comm)),
-        Key::Cpu(Some(cpu)) => write!(to, "{cpu:03}"),
-        Key::Cpu(None) => to.write_str("-"),
-        Key::Label(_, None) => to.write_str("(none)"),
-        Key::Label(_, Some(value)) => to.write_str(&clean(&value.text)),
+pub(super) fn columns(plan: &Plan, shown: &[Shown]) -> Vec<Column> {
+    let column = |shown: &Shown| match shown {
+        Shown::Children => Column::new("Children", 8, Side::Right),
+        Shown::Overhead if plan.children => Column::new("Self", 8, Side::Right),
+        Shown::Overhead => Column::new("Overhead", 8, Side::Right),
+        Shown::Samples => Column::new("Samples", 12, Side::Right),
+        Shown::Period => Column::new("Period", 12, Side::Right),
+        Shown::Key(nth) => match plan.keys.sort.get(*nth) {
+            Some(SortKey::Label(nth)) => {
+                let name = plan.keys.labels.get(usize::from(*nth)).map_or("", |name| name);
+                Column::new(&format!("label:{}", clean(name)), 0, Side::Left)
+            }
+            Some(SortKey::Column(nth)) => {
+                let word = plan.keys.fields.get(usize::from(*nth)).map_or("", |word| word);
+                Column::new(&clean(&super::columns::title(word)), 0, Side::Left)
+            }
+            Some(key) => Column::new(title(*key), 0, Side::Left),
+            None => Column::new("", 0, Side::Left),
+        },
+    };
+    shown.iter().map(column).collect()
+}
+
+pub(super) fn cells(to: &mut Cells, row: &Row, total: u64, shown: &[Shown], columns: &TraceColumns) {
+    for shown in shown {
+        to.push(|text| match shown {
+            Shown::Children => text.write_str(&share(row.children.period, total)),
+            Shown::Overhead => text.write_str(&share(row.own.period, total)),
+            Shown::Samples => write!(text, "{}", row.own.samples),
+            Shown::Period => write!(text, "{}", row.own.period),
+            Shown::Key(nth) => row.keys.get(*nth).map_or(Ok(()), |key| cell(text, key, row, columns)),
+        });
     }
 }
 
@@ -233,7 +265,7 @@ fn draw_chains(
     event: usize,
     row: &Row,
 ) -> io::Result<()> {
-    let event_total = profile.events[event].total.period;
+    let event_total = plan.whole(&profile.events[event]).period;
     let row_total = plan.period(row);
     let least = plan.graph.least_of(event_total);
     // No branch weighs more than its row: most rows are too light for any, and need no tree.
@@ -241,28 +273,45 @@ fn draw_chains(
         return Ok(());
     }
     let tree = trees.of(row, plan.order());
-    let mut branches = branches(profile, &tree, row_total, least);
+    draw(out, plan, branches(profile, &tree, row_total, least), (row_total, event_total), least)
+}
+
+/// Draws the chains of a row of so much, in an event of so much.
+pub(super) fn draw(
+    out: &mut dyn Write,
+    plan: &Plan,
+    mut branches: Vec<Branch>,
+    (row_total, event_total): (u64, u64),
+    least: Least,
+) -> io::Result<()> {
     // Where the symbol leads the row, it need not stand again as the first of its chain.
-    let starts_with_row = plan.order() == afterimage_profile::Order::Callee && plan.sort.first() == Some(&SortKey::Sym);
-    if let ([root], true) = (branches.as_mut_slice(), starts_with_row) {
+    let starts_with_row =
+        plan.order() == afterimage_profile::Order::Callee && plan.keys.sort.first() == Some(&SortKey::Sym);
+    let is_tree = matches!(plan.graph.form, Form::Graph | Form::Fractal);
+    if let ([root], true) = (branches.as_mut_slice(), starts_with_row && is_tree && !plan.inline) {
         root.names.remove(0);
     }
-    if let ([only], true) = (branches.as_slice(), matches!(plan.graph.form, Form::Graph | Form::Fractal)) {
+    if let ([only], true) = (branches.as_slice(), is_tree) {
         // A chain of the row's own symbol alone says nothing.
         if only.names.is_empty() && only.branches.is_empty() {
             return Ok(());
         }
     }
-    Drawing { out, form: plan.graph.form, limit: plan.graph.limit, event_total }.draw(&branches, row_total)
+    let (form, limit, said) = (plan.graph.form, plan.graph.limit, plan.graph.said);
+    let least = match least {
+        Least::Period(period) => period,
+        Least::Share(_) => 0,
+    };
+    Drawing { out, form, limit, said, least, event_total }.draw(&branches, row_total)
 }
 
 /// Why addresses have no name, at the end, where it does not push the table away.
-fn unresolved(out: &mut dyn Write, profile: &Profile) -> io::Result<()> {
-    if profile.unresolved.is_empty() {
+pub(super) fn unresolved(out: &mut dyn Write, all: &[(Reason, u64)]) -> io::Result<()> {
+    if all.is_empty() {
         return Ok(());
     }
     writeln!(out, "\n#\n# Samples at addresses without a name:")?;
-    for (reason, samples) in &profile.unresolved {
+    for (reason, samples) in all {
         writeln!(out, "# {:>10}  {reason}", grouped(*samples))?;
     }
     Ok(())

@@ -235,6 +235,11 @@ impl<'f> FrameLines<'f> {
         }
     }
 
+    /// The name of a place.
+    pub(crate) fn frame_of(&mut self, state: &State, loc: Loc) -> &Frame {
+        self.resolver.frame(state, loc)
+    }
+
     /// The kernel's function at an address, and how far from its start.
     pub(crate) fn function(&mut self, state: &State, sample: &TimedSample<'_>, addr: u64) -> Option<(String, u64)> {
         function(&mut self.resolver, state, sample, addr)

@@ -1,7 +1,7 @@
 //! One sample as text.
 
 use afterimage_perf_data::{EventDesc, FileReader};
-use afterimage_profile::{CommId, CpuMode, Resolver, Said, SaidTypes, State, TimedSample};
+use afterimage_profile::{CommId, CpuMode, Frame, Loc, Resolver, Said, SaidTypes, State, TimedSample};
 use rustc_hash::FxHashMap;
 
 use super::choice::Class;
@@ -89,6 +89,11 @@ impl<'f> Printer<'f> {
     /// What names the addresses.
     pub(crate) fn resolver(&self) -> &Resolver {
         self.frames.resolver()
+    }
+
+    /// The name of a place.
+    pub(super) fn frame(&mut self, state: &State, loc: Loc) -> &Frame {
+        self.frames.frame_of(state, loc)
     }
 
     /// Appends the lines of one sample, and of what was said of it.

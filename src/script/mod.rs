@@ -10,23 +10,25 @@ mod json;
 mod line;
 mod said;
 mod sampled;
-mod trace;
+pub(crate) mod trace;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::{FileReader, SampleType};
-use afterimage_profile::{ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay_from};
+use afterimage_profile::{Frame, Loc, ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay_from};
 use anyhow::Context;
 
 use crate::cli::ScriptArgs;
 use crate::exit::Exit;
+use crate::filters::{self, Sieve};
 use crate::input::Input;
 use crate::out;
 use crate::refused;
 use crate::say::Say;
-use choice::{Choice, Class};
+use choice::Choice;
+pub(crate) use choice::Class;
 use fields::Fields;
 use json::JsonPrinter;
 use line::{EventLine, Printer};
@@ -35,13 +37,19 @@ use trace::Formats;
 /// Prints the samples of a recording.
 pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
     let choice = Choice::parse(&args.fields)?;
+    let mut filters = filters::read(&args.filters)?;
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
+    filters::place(&mut filters, &input, &reader)?;
     let chains = !args.hide_call_graph;
     let events = if args.json { Vec::new() } else { event_lines(&reader, &choice, chains)? };
     let mut to = out::stdout()?;
-    if args.header {
+    if args.header || args.header_only {
         crate::header::write(&mut to, &reader, &afterimage_profile::ReplayStats::default())?;
+    }
+    if args.header_only {
+        out::flush(&mut to)?;
+        return Ok(Exit::Done);
     }
     let resolver = Resolver::new(&reader, input.resolve_at_once());
     let (formats, deepest) = (formats(&reader), args.max_stack.unwrap_or(usize::MAX));
@@ -49,13 +57,14 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
         true => Print::Json(JsonPrinter::new(&reader, formats, resolver, chains.then_some(deepest))),
         false => Print::Text(Printer::new(events, &reader, formats, resolver, deepest, args.ns)),
     };
-    let mut lines = Lines { printer, buffer: Vec::new(), to, failed: None };
+    let mut lines = Lines { printer, sieve: Sieve::new(filters), buffer: Vec::new(), to, failed: None };
     let replayed = replay_from(&reader, &mut input.source(&reader)?, &ReplayOptions::default(), &mut lines);
     lines.write_out();
     if let Some(error) = lines.failed.take() {
         return Err(error).context("standard output");
     }
     out::flush(&mut lines.to)?;
+    lines.sieve.tell(say);
     let resolver = match &lines.printer {
         Print::Text(printer) => printer.resolver(),
         Print::Json(printer) => printer.resolver(),
@@ -91,7 +100,7 @@ fn event_lines(reader: &FileReader<'_>, choice: &Choice, show_chains: bool) -> a
 }
 
 /// The formats of the recording's tracepoints.
-fn formats(reader: &FileReader<'_>) -> Formats {
+pub(crate) fn formats(reader: &FileReader<'_>) -> Formats {
     let section = reader.features().unknown.iter().find(|(feature, _)| *feature == bit::TRACING_DATA);
     section.and_then(|(_, range)| reader.bytes(range)).map_or(Formats::default(), Formats::parse)
 }
@@ -103,9 +112,19 @@ enum Print<'f> {
     Json(JsonPrinter<'f>),
 }
 
+impl Print<'_> {
+    fn frame(&mut self, state: &State, loc: Loc) -> &Frame {
+        match self {
+            Print::Text(printer) => printer.frame(state, loc),
+            Print::Json(printer) => printer.frame(state, loc),
+        }
+    }
+}
+
 /// Gathers lines and writes them in big pieces. After a failed write nothing more is made.
 struct Lines<'f> {
     printer: Print<'f>,
+    sieve: Sieve,
     buffer: Vec<u8>,
     to: BufWriter<File>,
     failed: Option<io::Error>,
@@ -130,6 +149,10 @@ impl Sink for Lines<'_> {
 
     fn said(&mut self, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         if self.failed.is_some() {
+            return;
+        }
+        let printer = &mut self.printer;
+        if self.sieve.leaves_out(state, sample, |loc| printer.frame(state, loc)) {
             return;
         }
         match &mut self.printer {

@@ -83,7 +83,7 @@ fn trouble(error: anyhow::Error) -> anyhow::Error {
 fn side(operand: &str, input: &InputArgs, say: &Say) -> anyhow::Result<Side> {
     // No name of a text has a colon in it; a file's may.
     let (file, name) = match operand.rsplit_once(':') {
-        Some((file, name)) => (PathBuf::from(file), name),
+        Some((file, name)) => (vec![PathBuf::from(file)], name),
         None => (input.input.clone(), operand),
     };
     let opened = Input::open(&InputArgs { input: file, ..input.clone() })?;

@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     Key::Pid(id, name) | Key::Tid(id, name) => format!("  {id:7}:{name:15}"),
                     Key::Cpu(cpu) => format!("  {cpu:?}"),
                     Key::Label(name, value) => format!("  {name}={:?}", value.as_ref().map(|value| &value.text)),
+                    other => format!("  {other:?}"),
                 };
             }
             println!("{line}");

@@ -21,6 +21,7 @@
 mod aggregate;
 mod annotate;
 mod bpf;
+mod filter;
 mod lines;
 mod loc;
 mod parts;
@@ -34,11 +35,14 @@ mod stats;
 
 pub use afterimage_symbols::Reason;
 pub use aggregate::{
-    AggregateOptions, ChainKey, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack,
-    TallySource, Tree, Trees, UnknownSortKey, Weight, aggregate, aggregate_from,
+    AggregateOptions, ChainKey, Columns, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack,
+    TallySource, Tree, Trees, UnknownSortKey, Weight, aggregate, aggregate_from, aggregate_with,
 };
 pub use annotate::{Hits, Subject, Thing, Things, annotate, annotate_from};
 pub use bpf::{BpfFunction, BpfLines, BpfPrograms};
+pub use filter::{
+    BadNumbers, BadPattern, BadTimes, FilterKind, Filters, Names, Numbers, Pattern, SampleFilter, Times, sample_times,
+};
 pub use lines::{Lines, SourceLine};
 pub use loc::{CpuMode, Loc, Place};
 pub use parts::{KnownParts, PartHash, Split, Under};

@@ -75,6 +75,11 @@ impl<'f> Lines<'f> {
         found.map_or(0, |line| self.number(line))
     }
 
+    /// The number of the line of a function that was inlined, or of what holds it; 0 for none.
+    pub(crate) fn number_of(&mut self, source: &SourceFrame) -> u32 {
+        of_user(std::slice::from_ref(source)).map_or(0, |line| self.number(line))
+    }
+
     /// All lines that were found; the first has the number 1.
     pub(crate) fn into_all(self) -> Vec<Arc<SourceLine>> {
         self.all

@@ -48,6 +48,7 @@ fn rows(profile: &Profile) -> Vec<String> {
                 Key::Pid(id, name) | Key::Tid(id, name) => format!("{id}:{name}"),
                 Key::Cpu(cpu) => format!("{cpu:?}"),
                 Key::Label(_, value) => value.as_ref().map_or("(none)".into(), |value| value.text.clone()),
+                other => format!("{other:?}"),
             })
             .collect();
         all.push(format!("{} {} {}", row.own.samples, row.children.samples, keys.join(" ")));

@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use afterimage_perf_data::{AnySource, FileReader, RecordStream};
-use afterimage_profile::{AggregateOptions, Resolver, SortKey, aggregate_from};
+use afterimage_profile::{AggregateOptions, Filters, Names, Numbers, Resolver, SortKey, Times, aggregate_from};
 use common::Recording;
 use forms::streamed;
 
@@ -69,7 +69,7 @@ fn recording(samples: u64) -> Vec<u8> {
 }
 
 /// How many allocations a report of it takes, the opening left out, and how many samples are in it.
-fn allocations(bytes: &[u8], keys: &[SortKey], chains: bool) -> (u64, u64) {
+fn allocations(bytes: &[u8], keys: &[SortKey], chains: bool, filters: &Filters) -> (u64, u64) {
     let reader = FileReader::open_packed(bytes).unwrap();
     let mut source = match reader.is_pipe() {
         true => {
@@ -78,7 +78,8 @@ fn allocations(bytes: &[u8], keys: &[SortKey], chains: bool) -> (u64, u64) {
         }
         false => AnySource::File(reader.source()),
     };
-    let options = AggregateOptions { sort: keys.into(), chains, ..AggregateOptions::default() };
+    let filters = filters.clone();
+    let options = AggregateOptions { sort: keys.into(), chains, filters, ..AggregateOptions::default() };
     let mut resolver = Resolver::new(&reader, Default::default());
     let before = COUNT.load(Ordering::Relaxed);
     let profile = aggregate_from(&reader, &mut source, &options, &mut resolver);
@@ -91,12 +92,27 @@ fn they_do_not_grow_with_the_samples() {
     let (few_streamed, many_streamed) = (streamed(&few), streamed(&many));
     let keys = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
     let by_task = [SortKey::Pid, SortKey::Tid, SortKey::Cpu, SortKey::Sym];
+    let more = [SortKey::Time, SortKey::LocalWeight, SortKey::Addr, SortKey::Sym];
+    let none = Filters::default();
+    let some = Filters {
+        times: Some(Times::parse(",100").unwrap()),
+        cpus: Some(Numbers::parse("0-3").unwrap()),
+        pids: Some(Numbers::parse("7").unwrap()),
+        comms: Some(Names::parse("/^work/").unwrap()),
+        ..Filters::default()
+    };
     // The first report finds the kernel's symbols.
-    allocations(&few, &keys, true);
+    allocations(&few, &keys, true, &none);
     for (what, few, many) in [("file", &few, &many), ("stream", &few_streamed, &many_streamed)] {
-        for (keys, chains) in [(&keys[..], false), (&keys, true), (&by_task, true)] {
-            let (first, samples) = allocations(few, keys, chains);
-            let (second, more) = allocations(many, keys, chains);
+        for (keys, chains, filters) in [
+            (&keys[..], false, &none),
+            (&keys, true, &none),
+            (&by_task, true, &none),
+            (&by_task, true, &some),
+            (&more, false, &some),
+        ] {
+            let (first, samples) = allocations(few, keys, chains, filters);
+            let (second, more) = allocations(many, keys, chains, filters);
             assert_eq!((samples, more), (20_000, 200_000));
             println!("{what}, stacks {chains}: {first} allocations for {samples} samples, {second} for {more}");
             // What is allocated is for rounds and for megabytes, not for samples.

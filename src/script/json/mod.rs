@@ -8,7 +8,7 @@ mod sampled;
 
 use afterimage_perf_data::record::Sample;
 use afterimage_perf_data::{EventDesc, FileReader, SampleType};
-use afterimage_profile::{CommId, CpuMode, Loc, Resolver, Said, SaidTypes, State, TimedSample};
+use afterimage_profile::{CommId, CpuMode, Frame, Loc, Resolver, Said, SaidTypes, State, TimedSample};
 use rustc_hash::FxHashMap;
 
 use super::branches::mode_of;
@@ -70,6 +70,11 @@ impl<'f> JsonPrinter<'f> {
     /// What names the addresses.
     pub(super) fn resolver(&self) -> &Resolver {
         &self.places.resolver
+    }
+
+    /// The name of a place.
+    pub(super) fn frame(&mut self, state: &State, loc: Loc) -> &Frame {
+        self.places.resolver.frame(state, loc)
     }
 
     /// Appends the line of one sample, and of what was said of it.

@@ -12,10 +12,10 @@ mod spec;
 use rustc_hash::FxHashMap;
 
 use format::Format;
-pub(super) use print::Value;
+pub(crate) use print::Value;
 
 /// Finds the function that a kernel address is in, and how far from its start.
-pub(super) type Names<'n> = &'n mut dyn FnMut(u64) -> Option<(String, u64)>;
+pub(crate) type Names<'n> = &'n mut dyn FnMut(u64) -> Option<(String, u64)>;
 
 /// The formats of all tracepoints in a recording.
 #[derive(Debug, Default)]
@@ -42,6 +42,34 @@ impl Formats {
     pub(crate) fn print(&self, out: &mut Vec<u8>, id: u64, raw: &[u8], names: Names<'_>) {
         if let Some(format) = self.by_id.get(&id) {
             print::write(out, format, raw, &self.strings, names);
+        }
+    }
+
+    /// The text of a record; functions of the kernel in it stand as addresses.
+    pub(crate) fn text(&self, id: u64, raw: &[u8]) -> String {
+        let mut out = Vec::new();
+        self.print(&mut out, id, raw, &mut |_| None);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// Whether such records have a field of this name.
+    pub(crate) fn has_field(&self, id: u64, name: &str) -> bool {
+        self.by_id.get(&id).is_some_and(|format| format.field(name).is_some())
+    }
+
+    /// The bytes of a field, as far as they are in the record.
+    pub(crate) fn field_bytes<'r>(&self, id: u64, name: &str, raw: &'r [u8]) -> Option<&'r [u8]> {
+        print::field_bytes(self.by_id.get(&id)?, name, raw)
+    }
+
+    /// A field as perf's columns show it: what stands behind `name=` in the record's text, or else the value itself. `raw`
+    /// asks for that in any case.
+    pub(crate) fn field_text(&self, id: u64, name: &str, record: &[u8], raw: bool) -> Option<String> {
+        let text = if raw { String::new() } else { self.text(id, record) };
+        let word = text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        match word {
+            Some(word) => Some(word.to_owned()),
+            None => print::field_text(self.by_id.get(&id)?, name, record),
         }
     }
 

@@ -31,9 +31,37 @@ pub(super) fn fields<'r>(format: &'r Format, raw: &'r [u8]) -> Vec<(&'r str, Val
     format.fields.iter().filter_map(|field| Some((field.name.as_str(), record.value(field)?))).collect()
 }
 
+/// The bytes of a field: of dynamic data the data itself.
+pub(super) fn field_bytes<'r>(format: &Format, name: &str, raw: &'r [u8]) -> Option<&'r [u8]> {
+    let field = format.field(name)?;
+    match field.kind {
+        Kind::Dynamic { .. } => dynamic(format, field, raw),
+        _ => raw.get(field.offset..field.offset.checked_add(field.size)?),
+    }
+}
+
+/// A field as text, numbers in decimal digits.
+pub(super) fn field_text(format: &Format, name: &str, raw: &[u8]) -> Option<String> {
+    Some(match (Record { format, raw }).value(format.field(name)?)? {
+        Value::Number(number) => number.to_string(),
+        Value::Unsigned(number) => number.to_string(),
+        Value::Text(text) => text,
+        Value::Bytes(bytes) => bytes.text(),
+    })
+}
+
+/// The data that a field of four bytes points to: the offset in its low half, the length in its high half.
+fn dynamic<'r>(format: &Format, field: &Field, raw: &'r [u8]) -> Option<&'r [u8]> {
+    let Kind::Dynamic { relative, .. } = field.kind else { return None };
+    let word = number(raw.get(field.offset..field.offset.checked_add(4)?)?, false, format.little)? as usize;
+    let base = if relative { field.offset + field.size } else { 0 };
+    let from = base.checked_add(word & 0xffff)?;
+    raw.get(from..from.checked_add(word >> 16 & 0xffff)?)
+}
+
 /// What an expression or a field comes to.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::script) enum Value<'r> {
+pub(crate) enum Value<'r> {
     Number(i64),
     /// Of a field without a sign; the same bits.
     Unsigned(u64),
@@ -43,7 +71,7 @@ pub(in crate::script) enum Value<'r> {
 
 /// Bytes of the record, as numbers of `item` bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::script) struct Bytes<'r> {
+pub(crate) struct Bytes<'r> {
     bytes: &'r [u8],
     item: usize,
     little: bool,
@@ -61,7 +89,7 @@ impl<'r> Bytes<'r> {
     }
 
     /// The numbers, without signs.
-    pub(in crate::script) fn numbers(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.bytes.chunks_exact(self.item.max(1)).filter_map(|chunk| Some(number(chunk, false, self.little)? as u64))
     }
 
@@ -119,13 +147,8 @@ impl<'r> Record<'r> {
         number(bytes, signed, self.format.little)
     }
 
-    /// The data that a field of four bytes points to: the offset in its low half, the length in its high half.
     fn dynamic(&self, field: &Field) -> Option<&'r [u8]> {
-        let Kind::Dynamic { relative, .. } = field.kind else { return None };
-        let word = self.number(self.raw.get(field.offset..field.offset.checked_add(4)?)?, false)? as usize;
-        let base = if relative { field.offset + field.size } else { 0 };
-        let from = base.checked_add(word & 0xffff)?;
-        self.raw.get(from..from.checked_add(word >> 16 & 0xffff)?)
+        dynamic(self.format, field, self.raw)
     }
 
     fn eval(&self, expr: &Expr) -> Option<Value<'r>> {

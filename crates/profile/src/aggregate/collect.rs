@@ -5,15 +5,18 @@
 
 use std::hash::{Hash, Hasher};
 
+use afterimage_perf_data::record::{BranchEntry, Sample};
 use afterimage_perf_data::{Callchain, Private, context};
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
 use super::labels::{Labels, LabelsId};
+use super::more::{Columns, More, MoreId, Sampled};
 use super::places::{LocId, PartId, Places, StackId, Stacks};
 use super::recent::{Recent, Slot};
 use super::user_part::{UserPart, user_part};
 use super::{AggregateOptions, SortKey, Weight};
+use crate::filter::{FilterKind, SampleFilter};
 use crate::loc::CpuMode;
 use crate::parts::{KnownParts, Split, Under};
 use crate::replay::Sink;
@@ -34,7 +37,8 @@ pub(crate) struct EntryKey {
     pub(crate) tid: u32,
     pub(crate) cpu: u32,
     pub(crate) event: u32,
-    pub(crate) labels: LabelsId,
+    /// What else is asked for.
+    pub(crate) more: MoreId,
 }
 
 /// The value of [`EntryKey::cpu`] for samples without one.
@@ -50,7 +54,13 @@ pub(crate) struct Entry {
 /// What is known of an event's samples altogether.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EventSums {
+    /// All samples of the event that were read.
+    pub(crate) read: Weight,
     pub(crate) weight: Weight,
+    /// Samples that have no branches, where branches are looked at.
+    pub(crate) without_branches: u64,
+    /// What filters left out, by their kind.
+    pub(crate) left_out: [Weight; FilterKind::ALL.len()],
     pub(crate) user_stacks: u64,
     pub(crate) short_user_stacks: u64,
 }
@@ -64,6 +74,10 @@ struct Needs {
     tid: bool,
     cpu: bool,
     cgroup: bool,
+    /// Branches are looked at in place of samples.
+    branches: bool,
+    /// Periods are weights.
+    by_weight: bool,
 }
 
 /// Bytes of raw parts that are kept of the kernel, and of processes. Programs that live long have fewer; those of short
@@ -75,6 +89,7 @@ const USER_ROOM: usize = 32 << 20;
 /// The sink that aggregates.
 pub(crate) struct Collector<'f> {
     needs: Needs,
+    filter: SampleFilter,
     /// Without stacks: addresses that were sampled lately.
     recent: Recent,
     kernel_parts: KnownParts<PartId>,
@@ -86,7 +101,11 @@ pub(crate) struct Collector<'f> {
     pub(crate) places: Places,
     pub(crate) stacks: Stacks,
     pub(crate) labels: Labels<'f>,
-    /// Labels of the sample that is being looked at.
+    pub(crate) more: More,
+    columns: &'f mut dyn Columns,
+    /// What else is asked for of the sample that is being looked at.
+    values: Vec<u64>,
+    /// Its labels.
     label: LabelsId,
     /// The stack that is being looked at.
     walked: Vec<LocId>,
@@ -100,18 +119,26 @@ fn hash_of(key: &EntryKey) -> u64 {
 }
 
 impl<'f> Collector<'f> {
-    pub(crate) fn new(events: usize, private: Option<&'f Private>, options: &AggregateOptions) -> Collector<'f> {
+    pub(crate) fn new(
+        events: usize,
+        private: Option<&'f Private>,
+        options: &AggregateOptions,
+        columns: &'f mut dyn Columns,
+    ) -> Collector<'f> {
         let has = |key| options.sort.contains(&key);
         Collector {
             needs: Needs {
-                chains: options.chains || options.children,
+                chains: options.chains || options.children || options.takes_stacks(),
                 // Rows of a process or thread show its name, and folded stacks begin with it.
                 comm: has(SortKey::Comm) || options.chains,
                 pid: has(SortKey::Pid),
                 tid: has(SortKey::Tid),
                 cpu: has(SortKey::Cpu),
                 cgroup: has(SortKey::Cgroup),
+                branches: options.branches(),
+                by_weight: options.by_weight,
             },
+            filter: SampleFilter::new(&options.filters),
             recent: Recent::default(),
             kernel_parts: KnownParts::with_room(KERNEL_ROOM),
             user_parts: KnownParts::with_room(USER_ROOM),
@@ -121,6 +148,9 @@ impl<'f> Collector<'f> {
             places: Places::default(),
             stacks: Stacks::default(),
             labels: Labels::new(&options.labels, private),
+            more: More::new(options),
+            columns,
+            values: Vec::new(),
             label: 0,
             walked: Vec::new(),
         }
@@ -256,10 +286,26 @@ impl<'f> Collector<'f> {
     }
 }
 
-impl Sink for Collector<'_> {
+impl Collector<'_> {
+    /// Counts a sample that a filter leaves out.
     #[inline]
-    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
-        let weight = Weight { period: sample.period, samples: sample.count, records: 1 };
+    fn leaves_out(&mut self, state: &State, sample: &TimedSample<'_>) -> bool {
+        if let Some(sums) = self.events.get_mut(sample.event) {
+            sums.read.add(Weight { period: sample.period, samples: sample.count, records: 1 });
+        }
+        let Some(kind) = self.filter.left_out(state, sample) else { return false };
+        let weight = self.weight_of(sample);
+        let left_out = self.events.get_mut(sample.event).and_then(|sums| sums.left_out.get_mut(kind as usize));
+        left_out.into_iter().for_each(|sum| sum.add(weight));
+        true
+    }
+
+    #[inline]
+    fn take_in(&mut self, state: &State, sample: &TimedSample<'_>) {
+        if self.needs.branches {
+            return self.take_branches(state, sample);
+        }
+        let weight = self.weight_of(sample);
         if let Some(sums) = self.events.get_mut(sample.event) {
             sums.weight.add(weight);
             if let Some(part) = user_part(sample.chain) {
@@ -276,7 +322,15 @@ impl Sink for Collector<'_> {
             let (slot, leaf) = self.recent.find(state, sample);
             (leaf.unwrap_or_else(|| self.leaf_of(slot, state, sample)), 0, slot)
         };
-        let key = self.needs.key(sample, leaf, stack, self.label);
+        let more = if self.more.is_empty() { 0 } else { self.more_of(state, sample) };
+        let key = self.needs.key(sample, leaf, stack, more);
+        self.add(key, weight, slot);
+    }
+
+    /// Adds to the entry of a key.
+    #[inline]
+    fn add(&mut self, key: EntryKey, weight: Weight, slot: Slot) {
+        let stack = key.stack;
         let entries = &mut self.entries;
         let last = if stack != 0 { self.stacks.entry(stack) } else { self.recent.entry(slot) };
         if let Some(entry) = entries.get_mut(last as usize).filter(|entry| entry.key == key) {
@@ -301,17 +355,110 @@ impl Sink for Collector<'_> {
             stack => self.stacks.went_to(stack, index),
         }
     }
+}
+
+impl Collector<'_> {
+    /// What a sample weighs: where branches are looked at, one for each.
+    #[inline]
+    fn weight_of(&self, sample: &TimedSample<'_>) -> Weight {
+        let usual = Weight { period: sample.period, samples: sample.count, records: 1 };
+        match (self.needs.branches, self.needs.by_weight) {
+            (false, false) => usual,
+            (true, _) => {
+                let count = decoded(sample).and_then(|all| all.branch_stack).map_or(0, |stack| stack.len() as u64);
+                Weight { period: count, samples: count, records: count }
+            }
+            // As in perf, where each access weighs at least 1.
+            (false, true) => Weight { period: decoded(sample).map_or(1, |all| weight_in(sample, &all)), ..usual },
+        }
+    }
+
+    /// What else is asked for of a sample.
+    #[inline(never)]
+    fn more_of(&mut self, state: &State, sample: &TimedSample<'_>) -> MoreId {
+        let all = if self.more.takes_decoding() { decoded(sample) } else { None };
+        self.number_more(state, sample, all.as_ref(), None)
+    }
+
+    fn number_more(
+        &mut self,
+        state: &State,
+        sample: &TimedSample<'_>,
+        all: Option<&Sample<'_>>,
+        branch: Option<(BranchEntry, LocId, LocId)>,
+    ) -> MoreId {
+        let mut values = std::mem::take(&mut self.values);
+        let from = Sampled { state, sample, all, branch, labels: self.label };
+        let places = &mut self.places;
+        let place = |addr| places.of(state, sample, mode_of(sample, addr), addr, false);
+        self.more.read(&mut values, &from, self.columns, place);
+        let more = self.more.number(&values);
+        self.values = values;
+        more
+    }
+
+    /// Takes each branch of a sample for one of its own, which was taken where it led to: as in perf, with a period of 1.
+    #[cold]
+    fn take_branches(&mut self, state: &State, sample: &TimedSample<'_>) {
+        const ONE: Weight = Weight { period: 1, samples: 1, records: 1 };
+        let all = decoded(sample);
+        let Some(stack) = all.as_ref().and_then(|all| all.branch_stack) else {
+            if let Some(sums) = self.events.get_mut(sample.event) {
+                sums.without_branches = sums.without_branches.saturating_add(sample.count);
+            }
+            return;
+        };
+        for branch in stack.iter() {
+            let mut place = |addr| self.places.of(state, sample, mode_of(sample, addr), addr, false);
+            let (from, to) = (place(branch.from), place(branch.to));
+            let more = self.number_more(state, sample, all.as_ref(), Some((branch, from, to)));
+            let key = self.needs.key(sample, to, 0, more);
+            self.add(key, ONE, Slot::NONE);
+            self.events.get_mut(sample.event).into_iter().for_each(|sums| sums.weight.add(ONE));
+        }
+    }
+}
+
+/// All fields of a sample; what a handler wrote has none but those that the replay found.
+fn decoded<'f>(sample: &TimedSample<'f>) -> Option<Sample<'f>> {
+    if sample.is_emitted() { None } else { sample.decode().ok() }
+}
+
+/// The weight in a sample, at least 1.
+fn weight_in(sample: &TimedSample<'_>, all: &Sample<'_>) -> u64 {
+    let weight = all.weight.map_or(1, |word| if sample.has_weight_struct() { word & 0xffff_ffff } else { word });
+    weight.max(1)
+}
+
+/// Whose an address in a sample is: branches lead into the kernel and out of it, and it reads data of both.
+fn mode_of(sample: &TimedSample<'_>, addr: u64) -> CpuMode {
+    match sample.mode() {
+        CpuMode::Kernel | CpuMode::User | CpuMode::Unknown if addr >> 63 == 1 => CpuMode::Kernel,
+        CpuMode::Kernel | CpuMode::User | CpuMode::Unknown => CpuMode::User,
+        other => other,
+    }
+}
+
+impl Sink for Collector<'_> {
+    #[inline]
+    fn sample(&mut self, state: &State, sample: &TimedSample<'_>) {
+        if !self.leaves_out(state, sample) {
+            self.take_in(state, sample);
+        }
+    }
 
     fn said(&mut self, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
-        self.label = self.labels.take(sample.event, said);
-        self.sample(state, sample);
-        self.label = 0;
+        if !self.leaves_out(state, sample) {
+            self.label = self.labels.take(sample.event, said);
+            self.take_in(state, sample);
+            self.label = 0;
+        }
     }
 }
 
 impl Needs {
     #[inline]
-    fn key(&self, sample: &TimedSample<'_>, leaf: LocId, stack: StackId, labels: LabelsId) -> EntryKey {
+    fn key(&self, sample: &TimedSample<'_>, leaf: LocId, stack: StackId, more: MoreId) -> EntryKey {
         let pick = |wanted: bool, value: u32| if wanted { value } else { 0 };
         EntryKey {
             cgroup: if self.cgroup { sample.cgroup.unwrap_or(0) } else { 0 },
@@ -322,7 +469,7 @@ impl Needs {
             tid: pick(self.tid, sample.tid),
             cpu: pick(self.cpu, sample.cpu.unwrap_or(NO_CPU)),
             event: u32::try_from(sample.event).unwrap_or(u32::MAX),
-            labels,
+            more,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The aggregated profile: rows, call trees, folded stacks.
 
 mod collect;
+mod inline;
 mod labels;
+mod more;
+mod name;
 mod paths;
 mod places;
 mod profile;
@@ -16,11 +19,14 @@ mod weight;
 
 use afterimage_perf_data::{AnySource, FileReader};
 
+use crate::filter::Filters;
 use crate::replay::{ReplayOptions, replay_from};
 use crate::resolve::Resolver;
 use collect::Collector;
 pub(crate) use collect::EventSums;
 pub use labels::{Label, SaidSum};
+pub use more::Columns;
+use more::NoColumns;
 pub(crate) use profile::events;
 pub use profile::{EventProfile, Profile, TallySource};
 pub use rows::{Key, Row};
@@ -42,6 +48,16 @@ pub struct AggregateOptions {
     pub chain_key: ChainKey,
     /// Whether a row also gets what its callees took (`--children`): then symbols that were only callers have rows too.
     pub children: bool,
+    /// Whether functions that were inlined have frames of their own in stacks, where debug information tells of them.
+    pub inline: bool,
+    /// Whether each branch of a sample is looked at in place of the sample, also without a key that speaks of branches.
+    pub branches: bool,
+    /// Whether periods are the weights of the samples (perf's `--mem-mode`).
+    pub by_weight: bool,
+    /// Steps in which [`SortKey::Time`] goes, ns; 0 tells all times apart.
+    pub time_quantum: u64,
+    /// Which samples are looked at.
+    pub filters: Filters,
     /// How to replay.
     pub replay: ReplayOptions,
 }
@@ -55,8 +71,25 @@ impl Default for AggregateOptions {
             chains: false,
             chain_key: ChainKey::Function,
             children: false,
+            inline: false,
+            branches: false,
+            by_weight: false,
+            time_quantum: 100_000_000,
+            filters: Filters::default(),
             replay: ReplayOptions::default(),
         }
+    }
+}
+
+impl AggregateOptions {
+    /// Whether branches are looked at.
+    pub(crate) fn branches(&self) -> bool {
+        self.branches || self.sort.iter().any(|key| key.is_of_branches())
+    }
+
+    /// Whether something is asked of whole stacks beside rows and trees.
+    pub(crate) fn takes_stacks(&self) -> bool {
+        self.sort.contains(&SortKey::Parent) || self.filters.exclude_other
     }
 }
 
@@ -72,7 +105,18 @@ pub fn aggregate_from(
     options: &AggregateOptions,
     resolver: &mut Resolver,
 ) -> Profile {
-    let mut collector = Collector::new(reader.events().len(), reader.private(), options);
+    aggregate_with(reader, source, options, resolver, &mut NoColumns)
+}
+
+/// The same with columns that the caller reads out of samples.
+pub fn aggregate_with(
+    reader: &FileReader<'_>,
+    source: &mut AnySource<'_>,
+    options: &AggregateOptions,
+    resolver: &mut Resolver,
+    columns: &mut dyn Columns,
+) -> Profile {
+    let mut collector = Collector::new(reader.events().len(), reader.private(), options, columns);
     let replayed = replay_from(reader, source, &options.replay, &mut collector);
     resolver.learn(source);
     Profile::new(reader, options, collector, replayed, resolver)

@@ -213,6 +213,23 @@ impl Stacks {
         (self.places_of(pair.kernel), self.places_of(pair.rest))
     }
 
+    /// Puts several places where one was, in all parts. Nothing is to be added afterwards.
+    pub(crate) fn expand<'s>(&mut self, with: impl Fn(LocId) -> Option<&'s [LocId]>) {
+        let mut locs = Vec::with_capacity(self.locs.len());
+        for (start, depth) in &mut self.parts {
+            let from = locs.len();
+            let old = self.locs.get(*start..start.saturating_add(*depth as usize)).unwrap_or_default();
+            for loc in old {
+                match with(*loc) {
+                    Some(several) => locs.extend_from_slice(several),
+                    None => locs.push(*loc),
+                }
+            }
+            (*start, *depth) = (from, u32::try_from(locs.len() - from).unwrap_or(u32::MAX));
+        }
+        self.locs = locs;
+    }
+
     /// The places of a part.
     pub(crate) fn places_of(&self, part: PartId) -> &[LocId] {
         let (start, depth) = self.parts.get(part as usize).copied().unwrap_or_default();
@@ -244,5 +261,8 @@ mod tests {
         assert_eq!(stacks.get(99), (&[][..], &[][..]));
         stacks.went_to(2, 5);
         assert_eq!((stacks.entry(1), stacks.entry(2), stacks.entry(99)), (NO_ENTRY, 5, NO_ENTRY));
+        stacks.expand(|loc| (loc == 2).then_some(&[7, 8][..]));
+        assert_eq!(stacks.get(1), (&[1, 7, 8, 3][..], &[1, 7, 8][..]));
+        assert_eq!(stacks.get(3), (&[][..], &[3, 7, 8, 1][..]));
     }
 }

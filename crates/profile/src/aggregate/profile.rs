@@ -7,10 +7,14 @@ use afterimage_symbols::Reason;
 use rustc_hash::FxHashMap;
 
 use super::collect::{Collector, Entry, EventSums};
+use super::inline::put_in;
 use super::labels::{KnownLabels, SaidSum};
+use super::more::More;
+use super::name::{Named, name as name_places};
 use super::paths::Paths;
 use super::places::{LocId, Stacks};
 use super::{AggregateOptions, ChainKey, SortKey, Weight};
+use crate::filter::{FilterKind, Pattern};
 use crate::lines::{Lines, SourceLine};
 use crate::replay::{Replayed, stands_apart};
 use crate::resolve::{Frame, Resolver};
@@ -27,12 +31,37 @@ pub struct EventProfile {
     pub event: usize,
     /// Its name; of a handler's output beside the samples, `EVENT/emit` or `EVENT/count`.
     pub name: Arc<str>,
-    /// All its samples.
+    /// All its samples in the recording.
+    pub read: Weight,
+    /// Those that filters let through: what its rows add up to. Where branches are looked at, those in place of samples.
     pub total: Weight,
-    /// Samples whose stack has a user part.
+    /// What filters left out, by the first that did, in the order in which they are asked.
+    pub left_out: Vec<(FilterKind, Weight)>,
+    /// Where branches are looked at: samples that have none.
+    pub without_branches: u64,
+    /// Samples whose stack has a user part; those that filters by names left out are among them.
     pub user_stacks: u64,
     /// Those whose user part ends within two frames: most likely code without frame pointers.
     pub short_user_stacks: u64,
+}
+
+impl EventProfile {
+    /// What filters let through and what they left out.
+    pub fn recorded(&self) -> Weight {
+        self.with(|_| true)
+    }
+
+    /// What percentages are of in perf unless they are to be of what filters let through: that, and what was left out for
+    /// other reasons than its time and its CPU.
+    pub fn considered(&self) -> Weight {
+        self.with(FilterKind::counts_in_percentages)
+    }
+
+    fn with(&self, counts: impl Fn(FilterKind) -> bool) -> Weight {
+        let mut sum = self.total;
+        self.left_out.iter().filter(|(kind, _)| counts(*kind)).for_each(|(_, weight)| sum.add(*weight));
+        sum
+    }
 }
 
 /// Where a tally comes from.
@@ -63,11 +92,15 @@ pub struct Profile {
     pub state: State,
     /// What handlers from objects wrote, by event, label, handler and type.
     pub said: Vec<SaidSum>,
+    pub(crate) more: More,
+    pub(crate) parents: Option<Pattern>,
     pub(crate) labels: KnownLabels,
     pub(crate) label_names: Vec<Arc<str>>,
     pub(crate) sort: Vec<SortKey>,
     pub(crate) chain_key: ChainKey,
     pub(crate) children: bool,
+    /// Frames without a name are left out of chains.
+    pub(crate) hide_unresolved: bool,
     pub(crate) entries: Vec<Entry>,
     pub(crate) stacks: Stacks,
     /// By place.
@@ -87,17 +120,23 @@ impl Profile {
         resolver: &mut Resolver,
     ) -> Profile {
         let Replayed { state, stats } = replayed;
-        let Collector { entries, events: sums, places, stacks, labels, .. } = collector;
+        let Collector { mut entries, events: mut sums, places, mut stacks, labels, more, .. } = collector;
         let (labels, said) = labels.finish();
-        // A place is in the list once, so that there is nothing to be remembered by it.
-        let mut frames: Vec<Frame> = places.locs.iter().map(|loc| resolver.resolve(&state, *loc)).collect();
+        let Named { mut frames, known } =
+            name_places(&options.filters, (&places, &stacks, &more), &mut entries, &mut sums, &state, resolver);
         let mut lines = Vec::new();
         if options.sort.contains(&SortKey::Srcline) || options.chain_key == ChainKey::Srcline {
             let mut finder = Lines::new(reader);
-            for (frame, loc) in frames.iter_mut().zip(&places.locs) {
+            let looked_up = frames.iter_mut().zip(&places.locs).zip(&known).filter(|(_, known)| **known);
+            for ((frame, loc), _) in looked_up {
                 frame.line = finder.number_at(&state, resolver, *loc);
             }
+            if options.inline {
+                put_in((&entries, &mut stacks), &places.locs, &mut frames, (&state, resolver), Some(&mut finder));
+            }
             lines = finder.into_all();
+        } else if options.inline {
+            put_in((&entries, &mut stacks), &places.locs, &mut frames, (&state, resolver), None);
         }
         let events = events(reader, &sums);
         let (tally, tally_source) = tally(reader, &events, &stats);
@@ -109,11 +148,14 @@ impl Profile {
             tally_source,
             state,
             said,
+            more,
+            parents: options.filters.parents.clone(),
             labels,
             label_names: options.labels.iter().map(|name| name.as_str().into()).collect(),
             sort: options.sort.clone(),
             chain_key: options.chain_key,
             children: options.children,
+            hide_unresolved: options.filters.hide_unresolved,
             entries,
             stacks,
             frames,
@@ -156,7 +198,9 @@ impl Profile {
     pub(crate) fn locs_of(&self, entry: &Entry) -> impl DoubleEndedIterator<Item = LocId> + use<'_> {
         let leaf = (entry.key.stack == 0).then_some(entry.key.leaf);
         let (inner, outer) = self.stacks.get(entry.key.stack);
-        leaf.into_iter().chain(inner.iter().chain(outer).copied())
+        let hidden =
+            move |loc: &LocId| self.hide_unresolved && self.frame(*loc).is_none_or(|frame| frame.symbol.is_err());
+        leaf.into_iter().chain(inner.iter().chain(outer).copied()).filter(move |loc| !hidden(loc))
     }
 
     /// The frames of an entry, innermost first; of one without a stack, its own.
@@ -202,7 +246,7 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
     };
     let shown = |index: usize, desc: &EventDesc, sums: &EventSums| {
         let dummy = (desc.attr.kind, desc.attr.config) == DUMMY || desc.attr.period_or_freq == 0;
-        sums.weight.records != 0 || (!dummy && stands_apart(index) != Some(false))
+        sums.weight.records != 0 || sums.read.records != 0 || (!dummy && stands_apart(index) != Some(false))
     };
     reader
         .events()
@@ -213,11 +257,20 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
         .map(|(event, (desc, sums))| EventProfile {
             event,
             name: name(reader, event, desc).into(),
+            read: sums.read,
             total: sums.weight,
+            left_out: left_out(sums),
+            without_branches: sums.without_branches,
             user_stacks: sums.user_stacks,
             short_user_stacks: sums.short_user_stacks,
         })
         .collect()
+}
+
+/// What filters left out of an event, without those that left out nothing.
+fn left_out(sums: &EventSums) -> Vec<(FilterKind, Weight)> {
+    let all = FilterKind::ALL.into_iter().zip(sums.left_out);
+    all.filter(|(_, weight)| weight.records != 0).collect()
 }
 
 fn name(reader: &FileReader<'_>, event: usize, desc: &EventDesc) -> String {
@@ -241,7 +294,7 @@ fn tally(reader: &FileReader<'_>, events: &[EventProfile], stats: &ReplayStats) 
     let lost = if stats.lost_samples == 0 { stats.lost } else { stats.lost_samples };
     let events = events.iter().enumerate().map(|(i, event)| {
         let mut sum = Tally::default();
-        sum.ring.delivered = event.total.samples;
+        sum.ring.delivered = event.read.samples;
         sum.ring.lost = if i == 0 { lost } else { 0 };
         sum.chained = sum.ring.delivered.saturating_add(sum.ring.lost);
         sum.throttle.episodes = if i == 0 { stats.throttles } else { 0 };

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use afterimage_perf_data::TextDesc;
+use afterimage_perf_data::{DataSrc, TextDesc};
 use rustc_hash::FxHashMap;
 
 use super::collect::{Entry, NO_CPU};
 use super::labels::Label;
+use super::more::MoreId;
 use super::paths::PathId;
 use super::places::LocId;
 use super::{Profile, SortKey, Weight};
@@ -38,6 +39,22 @@ pub enum Key {
     Label(Arc<str>, Option<Arc<Label>>),
     /// The cgroup's path; its number where no record told of its path.
     Cgroup(Arc<str>),
+    /// Device and inode of the cgroup namespace; `None` where no record told of it.
+    CgroupId(Option<(u64, u64)>),
+    /// A number that keys of this sort have: a weight, a size in bytes, an address, a time in ns. `None` where the sample does
+    /// not have it. [`SortKey::Weight`] and [`SortKey::InsLat`] are those of each sample.
+    Number(SortKey, Option<u64>),
+    /// A part of the data source; `None` where the sample does not have one.
+    Source(SortKey, Option<DataSrc>),
+    /// The place of a branch's end or of a data address, with the address itself where that tells rows apart; `None` where the
+    /// sample has none. The key says whether its symbol or its object is meant.
+    Place(SortKey, Option<(Frame, Option<u64>)>),
+    /// Whether something holds of a branch; `None` where it is not said.
+    Flag(SortKey, Option<bool>),
+    /// The innermost parent on the stack; `None` where there is none.
+    Parent(Option<Frame>),
+    /// The number of the value in a column of the caller's; `None` where the sample has none.
+    Column(u8, Option<u32>),
 }
 
 /// A row.
@@ -57,7 +74,7 @@ pub struct Row {
 }
 
 /// What tells the rows of one entry apart that its frames do not: values of the sort keys as numbers.
-type EntryPart = [u64; 6];
+type EntryPart = [u64; 7];
 
 /// The same of frames.
 type FramePart = [u64; 4];
@@ -73,6 +90,10 @@ struct Rows {
     last: Vec<u32>,
     index: FxHashMap<RowKey, u32>,
     entry_parts: FxHashMap<EntryPart, u32>,
+    /// By combination of what else is asked for.
+    more_parts: Vec<u32>,
+    /// By place, whether it is a parent; empty unless parents are asked for.
+    parents: Vec<bool>,
     /// By place.
     frame_parts: Vec<u32>,
     /// With children: by the entry's part and the frame's, and the path, where its rows stand in `lists`.
@@ -85,11 +106,17 @@ impl Profile {
     /// The rows of an event (an index into [`Profile::events`]), heaviest first: by children where those were asked
     /// for, else by own weight.
     pub fn rows(&self, event: usize) -> Vec<Row> {
-        let mut to = Rows { frame_parts: self.frame_parts(), ..Rows::default() };
+        let mut to = Rows {
+            frame_parts: self.frame_parts(),
+            more_parts: self.more_parts(),
+            parents: self.are_parents(),
+            ..Rows::default()
+        };
         for (number, entry) in self.entries_of(event) {
             let Some(leaf) = self.frame(entry.key.leaf) else { continue };
             let next = u32::try_from(to.entry_parts.len()).unwrap_or(u32::MAX);
-            let part = *to.entry_parts.entry(self.entry_part(entry)).or_insert(next);
+            let part = self.entry_part(&to, entry);
+            let part = *to.entry_parts.entry(part).or_insert(next);
             let own = to.key(part, entry.key.leaf);
             if !self.children {
                 let row = self.row(&mut to, event, entry, leaf, own);
@@ -148,8 +175,9 @@ impl Profile {
         let next = u32::try_from(to.rows.len()).unwrap_or(u32::MAX);
         let at = *to.index.entry(key).or_insert(next);
         if at == next {
+            let keys = self.sort.iter().map(|sort| self.key(&to.parents, *sort, event, entry, frame)).collect();
             to.rows.push(Row {
-                keys: self.sort.iter().map(|sort| self.key(*sort, event, entry, frame)).collect(),
+                keys,
                 own: Weight::default(),
                 children: Weight::default(),
                 entries: Vec::new(),
@@ -181,23 +209,79 @@ impl Profile {
         self.frames.iter().map(number).collect()
     }
 
-    fn entry_part(&self, entry: &Entry) -> EntryPart {
-        let mut part = [0; 6];
+    /// What tells combinations of other values apart as rows: what is shown of them.
+    fn more_parts(&self) -> Vec<u32> {
+        let mut texts: FxHashMap<String, u64> = FxHashMap::default();
+        let mut numbers: FxHashMap<Vec<u64>, u32> = FxHashMap::default();
+        let ids = 0..u32::try_from(self.more.len()).unwrap_or(u32::MAX);
+        let part = |id: u32| {
+            let shown: Vec<u64> = self.more.keys().map(|key| self.shown(&mut texts, id, key)).collect();
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            *numbers.entry(shown).or_insert(next)
+        };
+        ids.map(part).collect()
+    }
+
+    /// A number for what is shown of a key in a combination.
+    fn shown(&self, texts: &mut FxHashMap<String, u64>, id: MoreId, key: SortKey) -> u64 {
+        let Some((first, last)) = self.more.pair(id, key) else { return u64::MAX };
+        let mut text = |text: String| {
+            let next = texts.len() as u64;
+            *texts.entry(text).or_insert(next)
+        };
+        let frame = || LocId::try_from(last).ok().and_then(|loc| self.frame(loc));
+        match key {
+            SortKey::Mem => text(DataSrc(last).level().to_string()),
+            SortKey::Snoop => text(DataSrc(last).snoop().to_string()),
+            SortKey::Tlb => text(DataSrc(last).translation().to_string()),
+            SortKey::Locked => text(DataSrc(last).locked().to_owned()),
+            SortKey::Blocked => text(DataSrc(last).blocked().to_owned()),
+            SortKey::SymbolFrom | SortKey::SymbolTo => frame().map_or(last, |frame| frame.sym.0.into()),
+            SortKey::DsoFrom | SortKey::DsoTo => frame().map_or(last, |frame| frame.dso_id.into()),
+            SortKey::DsoDaddr => frame().map_or(last, |frame| text(frame.data_object().to_owned())),
+            SortKey::SymbolDaddr | SortKey::AddrFrom | SortKey::AddrTo => first,
+            SortKey::CgroupId => text(format!("{first}/{last}")),
+            _ => last,
+        }
+    }
+
+    /// By place, whether it is a parent.
+    fn are_parents(&self) -> Vec<bool> {
+        match &self.parents {
+            Some(parents) if self.sort.contains(&SortKey::Parent) => {
+                self.frames.iter().map(|frame| parents.is_parent(frame)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The innermost parent on the stack of an entry.
+    fn parent_of(&self, parents: &[bool], entry: &Entry) -> Option<&Frame> {
+        let is_parent = |loc: &LocId| parents.get(*loc as usize).copied().unwrap_or(false);
+        self.locs_of(entry).find(is_parent).and_then(|loc| self.frame(loc))
+    }
+
+    fn entry_part(&self, to: &Rows, entry: &Entry) -> EntryPart {
+        let mut part = [0; 7];
+        part[0] = to.more_parts.get(entry.key.more as usize).copied().unwrap_or(0).into();
         for sort in &self.sort {
             match sort {
-                SortKey::Label(_) => part[0] = entry.key.labels.into(),
                 SortKey::Comm => part[1] = entry.key.comm.into(),
                 SortKey::Pid => part[2] = entry.key.pid.into(),
                 SortKey::Tid => part[3] = entry.key.tid.into(),
                 SortKey::Cpu => part[4] = entry.key.cpu.into(),
                 SortKey::Cgroup => part[5] = entry.key.cgroup,
-                SortKey::Dso | SortKey::Sym | SortKey::Srcline | SortKey::Text | SortKey::Event => {}
+                SortKey::Parent => {
+                    let parent = self.parent_of(&to.parents, entry);
+                    part[6] = parent.map_or(0, |frame| u64::from(frame.sym.0) + 1);
+                }
+                _ => {}
             }
         }
         part
     }
 
-    fn key(&self, sort: SortKey, event: usize, entry: &Entry, frame: &Frame) -> Key {
+    fn key(&self, parents: &[bool], sort: SortKey, event: usize, entry: &Entry, frame: &Frame) -> Key {
         let task = |tid: u32| self.state.comm_of(tid).cloned().unwrap_or_else(|| "".into());
         match sort {
             SortKey::Comm => Key::Comm(self.state.comm(entry.key.comm()).clone()),
@@ -214,12 +298,31 @@ impl Profile {
             SortKey::Event => Key::Event(self.events.get(event).map_or_else(|| "".into(), |e| e.name.clone())),
             SortKey::Label(nth) => {
                 let name = self.label_names.get(usize::from(nth)).cloned().unwrap_or_else(|| "".into());
-                Key::Label(name, self.labels.get(entry.key.labels, nth.into()).cloned())
+                Key::Label(name, self.labels.get(self.more.labels(entry.key.more), nth.into()).cloned())
             }
             SortKey::Cgroup => Key::Cgroup(match self.state.cgroup(entry.key.cgroup) {
                 Some(path) => path.clone(),
                 None => format!("unknown {}", entry.key.cgroup).into(),
             }),
+            SortKey::Parent => Key::Parent(self.parent_of(parents, entry).cloned()),
+            SortKey::CgroupId => Key::CgroupId(self.more.pair(entry.key.more, sort)),
+            SortKey::Mem | SortKey::Snoop | SortKey::Tlb | SortKey::Locked | SortKey::Blocked => {
+                Key::Source(sort, self.more.get(entry.key.more, sort).map(DataSrc))
+            }
+            SortKey::Mispredict | SortKey::InTx | SortKey::Abort => {
+                Key::Flag(sort, self.more.get(entry.key.more, sort).map(|value| value != 0))
+            }
+            SortKey::Column(nth) => {
+                Key::Column(nth, self.more.get(entry.key.more, sort).and_then(|value| u32::try_from(value).ok()))
+            }
+            sort if sort.is_place() => {
+                let pair = self.more.pair(entry.key.more, sort);
+                let place = pair.and_then(|(addr, loc)| Some((addr, self.frame(LocId::try_from(loc).ok()?)?)));
+                let has_addr = matches!(sort, SortKey::SymbolDaddr | SortKey::AddrFrom | SortKey::AddrTo);
+                let addr = |addr: u64| has_addr.then_some(addr);
+                Key::Place(sort, place.map(|(first, frame)| (frame.clone(), addr(first))))
+            }
+            sort => Key::Number(sort, self.more.get(entry.key.more, sort)),
         }
     }
 }

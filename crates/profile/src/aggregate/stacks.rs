@@ -42,7 +42,10 @@ impl Profile {
         let label = |sort: &super::SortKey| match sort {
             super::SortKey::Label(nth) => {
                 let nth = usize::from(*nth);
-                Some((&**self.label_names.get(nth)?, self.labels.get(entry.key.labels, nth).map(|label| &**label)))
+                Some((
+                    &**self.label_names.get(nth)?,
+                    self.labels.get(self.more.labels(entry.key.more), nth).map(|label| &**label),
+                ))
             }
             _ => None,
         };

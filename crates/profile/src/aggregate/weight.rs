@@ -17,4 +17,11 @@ impl Weight {
         self.samples = self.samples.saturating_add(other.samples);
         self.records = self.records.saturating_add(other.records);
     }
+
+    /// Takes a part away again.
+    pub(crate) fn take(&mut self, part: Weight) {
+        self.period = self.period.saturating_sub(part.period);
+        self.samples = self.samples.saturating_sub(part.samples);
+        self.records = self.records.saturating_sub(part.records);
+    }
 }

@@ -98,6 +98,16 @@ impl Frame {
         }
     }
 
+    /// The object that data at this place are in. Addresses of the kernel where it has no symbol are mostly memory that it
+    /// gave out, and belong to none.
+    pub fn data_object(&self) -> &str {
+        match (&self.symbol, self.kind) {
+            (Err(_), kind) if kind.is_kernel() => "[unknown]",
+            (Err(_), FrameKind::Jit) => "anon",
+            _ => &self.dso.short,
+        }
+    }
+
     /// perf's letter for the kind of code, as in `[k]`.
     pub fn level(&self) -> char {
         self.kind.level()

@@ -180,6 +180,17 @@ impl Resolver {
         }
     }
 
+    /// The frame of a function that was inlined where `holder` is, marked as perf does.
+    pub(crate) fn inlined(&mut self, holder: &Frame, name: &str) -> Frame {
+        let (sym, name) = self.names.symbol(holder.dso_id, &format!("{name} (inlined)"), 0);
+        Frame { symbol: Ok(name), offset: 0, sym, text: None, line: 0, ..holder.clone() }
+    }
+
+    /// A frame that stands where none was looked up.
+    pub(crate) fn nothing(&mut self) -> Frame {
+        self.unknown(0, FrameKind::Unknown, Reason::NoMapping)
+    }
+
     fn unknown(&mut self, addr: u64, kind: FrameKind, reason: Reason) -> Frame {
         let dso = self.names.dso("[unknown]", "[unknown]", None);
         self.names.unnamed(dso, addr, kind, reason)

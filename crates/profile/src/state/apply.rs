@@ -12,6 +12,9 @@ const FORK_EXEC: u16 = 1 << 13;
 /// The pid of the kernel's own maps.
 const KERNEL_PID: u32 = u32::MAX;
 
+/// Where the cgroup namespace stands in a NAMESPACES record (`CGROUP_NS_INDEX`, linux/perf_event.h).
+const CGROUP_NAMESPACE: usize = 6;
+
 /// A map record of either kind.
 struct Mapped<'a> {
     pid: u32,
@@ -48,6 +51,11 @@ impl State {
             Record::TextPoke(poke) => self.timeline.poke(time, poke.addr, poke.old, poke.new),
             Record::Cgroup(cgroup) => {
                 self.cgroups.insert(cgroup.cgroup, String::from_utf8_lossy(cgroup.path).into());
+            }
+            Record::Namespaces(namespaces) => {
+                if let Some(cgroup) = namespaces.iter().nth(CGROUP_NAMESPACE) {
+                    self.cgroup_namespaces.insert(namespaces.tid, (cgroup.dev, cgroup.ino));
+                }
             }
             Record::Lost(lost) => stats.lost = stats.lost.saturating_add(lost.lost),
             Record::LostSamples(lost) if lost.misc & misc::LOST_SAMPLES_BPF != 0 => {

@@ -45,6 +45,8 @@ pub struct State {
     timeline: Timeline,
     clock: Clock,
     cgroups: FxHashMap<u64, Arc<str>>,
+    /// By thread, device and inode of its cgroup namespace.
+    cgroup_namespaces: FxHashMap<u32, (u64, u64)>,
     kernel_map: Option<KernelMap>,
     priorities: Priorities,
     nameless: Arc<str>,
@@ -61,6 +63,7 @@ impl State {
             clock: Clock::new(&timeline),
             timeline,
             cgroups: FxHashMap::default(),
+            cgroup_namespaces: FxHashMap::default(),
             kernel_map: None,
             priorities: Priorities::new(),
             nameless: "".into(),
@@ -80,6 +83,11 @@ impl State {
     /// The path of a cgroup, if a record told of it.
     pub fn cgroup(&self, id: u64) -> Option<&Arc<str>> {
         self.cgroups.get(&id)
+    }
+
+    /// Device and inode of the cgroup namespace that a thread is in, if a record told of it.
+    pub fn cgroup_namespace(&self, tid: u32) -> Option<(u64, u64)> {
+        self.cgroup_namespaces.get(&tid).copied()
     }
 
     /// The kernel text that came and went.

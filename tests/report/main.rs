@@ -1,9 +1,18 @@
 //! `report`: to the letter on a recording made by hand, and against `perf report` on recordings that perf made.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/made.rs"]
+mod filters;
+mod foreign;
+mod graph;
+#[path = "../script_lines/hand.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod hand;
+mod keys;
+#[path = "../common/made.rs"]
 mod made;
+mod several;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -154,6 +163,11 @@ fn an_event_that_is_not_there_is_2() {
     assert_eq!(stderr(&output), says);
 }
 
+/// The rows of a report without chains.
+fn rows(report: &str) -> Vec<String> {
+    body(report).iter().map(|line| line.trim().to_owned()).collect()
+}
+
 /// The rows and chains of a report, without its head.
 fn body(report: &str) -> Vec<String> {
     let lines = report.lines().filter(|line| !line.starts_with('#'));
@@ -175,6 +189,8 @@ fn tables_and_call_graphs_are_perfs() {
         &["-g", "graph,3"],
         &["-g", "fractal,3"],
         &["-g", "caller,3"],
+        &["-g", "graph,3,callee,function,period"],
+        &["-g", "fractal,3,count"],
         &["-g", "none", "--sort", "sym"],
         &["-g", "none", "--sort", "dso,comm"],
         &["-g", "none", "--percent-limit", "2"],
