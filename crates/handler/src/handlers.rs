@@ -1,10 +1,12 @@
 //! Handlers at work: attached to events, swapped, read.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::addr_of_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::{fs, io};
+
+use afterimage_perf_event::facts::Facts;
 
 use crate::by::By;
 use crate::load::{Dimensions, Late, Loaded, load};
@@ -80,15 +82,38 @@ pub struct Handlers {
 /// The function of kernels that show programs the prepared sample.
 const CAST: &str = "bpf_cast_to_kern_ctx";
 
-/// Why programs see samples by helpers alone.
-fn by_helpers(error: &Error) -> String {
+/// Why programs see samples by helpers alone: what was said of the better way, or that this was not tried.
+fn by_helpers(error: Option<&Error>) -> String {
     let what = "programs see of a sample what helpers tell of it";
-    // Only the log, which is of many lines, says which function is missing.
-    if format!("{error:#}").contains(CAST) {
-        format!("{what}: this kernel has no {CAST} (Linux 6.2 does)")
-    } else {
-        format!("{what}: {error}")
+    match error {
+        // Only the log, which is of many lines, says which function is missing.
+        Some(error) if !format!("{error:#}").contains(CAST) => format!("{what}: {error}"),
+        _ => format!("{what}: this kernel has no {CAST} (Linux 6.2 does)"),
     }
+}
+
+/// Whether it need not be tried, because the function's name is not among those of the kernel's types. Looked for once,
+/// and only in kernels that are older than it, some of which have it all the same: a program that fails takes much longer.
+pub(crate) fn cannot_cast() -> bool {
+    static CANNOT: OnceLock<bool> = OnceLock::new();
+    *CANNOT.get_or_init(|| {
+        let facts = Facts::system();
+        let older = facts.release().as_deref().and_then(version).is_some_and(|version| version < (6, 2));
+        let types = || fs::read(facts.sysfs().join("kernel/btf/vmlinux"));
+        older && types().is_ok_and(|types| !holds(&types, CAST.as_bytes()))
+    })
+}
+
+/// Major and minor of a release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
+    // SAFETY: both are read within their lengths, and live through the call.
+    let found = unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), wanted.as_ptr().cast(), wanted.len()) };
+    !found.is_null()
 }
 
 impl Handlers {
@@ -100,11 +125,18 @@ impl Handlers {
         let dimensions = Dimensions::choose(options)?;
         let (loaded, mechanism, note) = match options.mechanism {
             Some(mechanism) => (load(options, &dimensions, mechanism)?, mechanism, None),
-            None => match load(options, &dimensions, Mechanism::Kfuncs) {
-                Ok(loaded) => (loaded, Mechanism::Kfuncs, None),
-                Err(e) if e.kind() == ErrorKind::NotPermitted => return Err(e),
-                Err(e) => (load(options, &dimensions, Mechanism::Plain)?, Mechanism::Plain, Some(by_helpers(&e))),
-            },
+            None => {
+                let plain = |error: Option<&Error>| {
+                    let note = Some(by_helpers(error));
+                    load(options, &dimensions, Mechanism::Plain).map(|loaded| (loaded, Mechanism::Plain, note))
+                };
+                match (!cannot_cast()).then(|| load(options, &dimensions, Mechanism::Kfuncs)) {
+                    None => plain(None)?,
+                    Some(Ok(loaded)) => (loaded, Mechanism::Kfuncs, None),
+                    Some(Err(e)) if e.kind() == ErrorKind::NotPermitted => return Err(e),
+                    Some(Err(e)) => plain(Some(&e))?,
+                }
+            }
         };
         Handlers::start(loaded, mechanism, note, options, &dimensions)
     }
@@ -441,4 +473,28 @@ impl Handlers {
 
 fn no_event(what: &str, event: usize) -> Error {
     Error::new(ErrorKind::Options, what, format!("no event {event} was loaded"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        assert_eq!(version("6.1.0-57-cloud-amd64"), Some((6, 1)));
+        assert_eq!(version("6.12.117+deb12-cloud-amd64"), Some((6, 12)));
+        assert_eq!(version("7.0-rc1"), Some((7, 0)));
+        assert_eq!((version("next"), version("6")), (None, None));
+        assert!(version("5.14.0-427.el9") < Some((6, 2)) && version("6.10") > Some((6, 2)));
+    }
+
+    #[test]
+    fn a_name_is_found_wherever_it_stands() {
+        for bytes in [&b"bpf_cast"[..], b"\0\0bpf_cast", b"bpf_cas\0bpf_cast\0"] {
+            assert!(holds(bytes, b"bpf_cast"), "{bytes:?}");
+        }
+        for bytes in [&b""[..], b"bpf_cas", b"bpf_cas\0t"] {
+            assert!(!holds(bytes, b"bpf_cast"), "{bytes:?}");
+        }
+    }
 }

@@ -75,6 +75,10 @@ mod skeleton {
         include!(concat!(env!("OUT_DIR"), "/stub.skel.rs"));
     }
 
+    pub(crate) mod stub_plain {
+        include!(concat!(env!("OUT_DIR"), "/stub_plain.skel.rs"));
+    }
+
     pub(crate) mod by {
         include!(concat!(env!("OUT_DIR"), "/by.skel.rs"));
     }

@@ -14,6 +14,7 @@ use crate::skeleton::builtins::types::{ai_control, ai_counters, ai_cpu};
 use crate::skeleton::builtins::{BuiltinsMaps, BuiltinsSkelBuilder, OpenBuiltinsMaps, OpenBuiltinsProgs};
 use crate::skeleton::common::CommonSkelBuilder;
 use crate::skeleton::stub::StubSkelBuilder;
+use crate::skeleton::stub_plain::StubPlainSkelBuilder;
 use crate::slots::Slots;
 use crate::table::{Sizes, Tables, map_tables};
 use crate::{Builtin, Error, ErrorKind, EventConfig, Mechanism, Options, Result, cpus, libbpf_log};
@@ -265,24 +266,28 @@ fn load_stub(
     mechanism: Mechanism,
 ) -> Result<OwnedFd> {
     let mut object: MaybeUninit<OpenObject> = MaybeUninit::uninit();
-    let (skeleton, log) = libbpf_log::capture(|| {
-        let mut open = StubSkelBuilder::default().open(&mut object)?;
-        open.maps.ai_slots.reuse_fd(shared.slots.as_fd())?;
-        open.maps.ai_control.reuse_fd(shared.control.as_fd())?;
-        open.maps.ai_cpus.reuse_fd(shared.cpus.as_fd())?;
-        open.maps.ai_counters.reuse_fd(shared.counters.as_fd())?;
-        let constants = open.maps.rodata_data.as_mut().ok_or_else(no_constants)?;
-        constants.ai_nr_cpus = dimensions.nr_cpus;
-        constants.ai_event = index;
-        constants.ai_event_flags = flags_of(event);
-        open.progs.ai_stub_kern.set_autoload(mechanism == Mechanism::Kfuncs);
-        open.progs.ai_stub_plain.set_autoload(mechanism == Mechanism::Plain);
-        open.load()
-    });
-    let skeleton = skeleton.map_err(|e| Error::libbpf("loading the stub", &e, log))?;
+    // The two objects are of one source, but of two types.
+    macro_rules! load {
+        ($builder:ty, $program:ident) => {{
+            let (skeleton, log) = libbpf_log::capture(|| {
+                let mut open = <$builder>::default().open(&mut object)?;
+                open.maps.ai_slots.reuse_fd(shared.slots.as_fd())?;
+                open.maps.ai_control.reuse_fd(shared.control.as_fd())?;
+                open.maps.ai_cpus.reuse_fd(shared.cpus.as_fd())?;
+                open.maps.ai_counters.reuse_fd(shared.counters.as_fd())?;
+                let constants = open.maps.rodata_data.as_mut().ok_or_else(no_constants)?;
+                constants.ai_nr_cpus = dimensions.nr_cpus;
+                constants.ai_event = index;
+                constants.ai_event_flags = flags_of(event);
+                open.load()
+            });
+            let skeleton = skeleton.map_err(|e| Error::libbpf("loading the stub", &e, log))?;
+            own(skeleton.progs.$program.as_fd())
+        }};
+    }
     match mechanism {
-        Mechanism::Kfuncs => own(skeleton.progs.ai_stub_kern.as_fd()),
-        Mechanism::Plain => own(skeleton.progs.ai_stub_plain.as_fd()),
+        Mechanism::Kfuncs => load!(StubSkelBuilder, ai_stub_kern),
+        Mechanism::Plain => load!(StubPlainSkelBuilder, ai_stub_plain),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 use afterimage_perf_data::Attr;
 use afterimage_perf_event::caps::{Cap, Caps};
@@ -9,6 +10,7 @@ use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::probe::{Answer, Check};
 use afterimage_perf_event::sys::{Kernel, Real};
 
+use crate::handlers::cannot_cast;
 use crate::mapping::Mapping;
 use crate::{Error, ErrorKind, EventConfig, Handlers, Mechanism, Options, libbpf_log};
 
@@ -100,9 +102,10 @@ fn perf_event_program() -> Check {
     )
 }
 
-/// Whether this kernel shows programs the sample that it has prepared.
+/// Whether this kernel shows programs the sample that it has prepared; tried once.
 pub(crate) fn shows_samples() -> bool {
-    sample_context().answer == Answer::Yes
+    static SHOWN: OnceLock<bool> = OnceLock::new();
+    *SHOWN.get_or_init(|| !cannot_cast() && sample_context().answer == Answer::Yes)
 }
 
 /// The stub in its better form: `bpf_cast_to_kern_ctx` and the fields it reads.

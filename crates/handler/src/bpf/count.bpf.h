@@ -89,8 +89,15 @@ static __always_inline struct ai_chain *ai_arena_at(__u64 *arena, __u64 at)
 
 /*
  * The two loops over a chain are functions with external linkage: such are verified once for themselves, and not again
- * for every way that leads to them and out of them.
+ * for every way that leads to them and out of them. They are verified turn by turn, so their bound is no larger than
+ * the chains of this machine ask for: that of the memory is several times as large.
  */
+static __always_inline __u32 ai_chain_bound(void)
+{
+	__u32 words = 2 * ai_chain_max + AI_CHAIN_MORE;
+
+	return words < AI_CHAIN_WORDS ? words : AI_CHAIN_WORDS;
+}
 
 /*
  * Two lanes, so that a multiplication need not wait for the one before. The word behind an odd chain is zero, so the
@@ -99,10 +106,11 @@ static __always_inline struct ai_chain *ai_arena_at(__u64 *arena, __u64 at)
 __noinline __u64 ai_hash_chain(const struct ai_chain *chain, __u64 nr, __u64 seed)
 {
 	__u64 a = seed, b = ~seed;
+	__u32 bound = ai_chain_bound();
 
 	if (!chain)
 		return 0;
-	for (__u32 i = 0; i < AI_CHAIN_WORDS; i += 2) {
+	for (__u32 i = 0; i < bound; i += 2) {
 		if (i >= nr)
 			break;
 		a = ai_mix(a, chain->word[i]);
@@ -116,10 +124,11 @@ __noinline __u64 ai_hash_chain(const struct ai_chain *chain, __u64 nr, __u64 see
 __noinline __u64 ai_differ(const struct ai_chain *one, const struct ai_chain *other, __u64 nr)
 {
 	__u64 differ = 0;
+	__u32 bound = ai_chain_bound();
 
 	if (!one || !other)
 		return 1;
-	for (__u32 i = 0; i < AI_CHAIN_WORDS; i += 2) {
+	for (__u32 i = 0; i < bound; i += 2) {
 		if (i >= nr)
 			break;
 		differ |= one->word[i] ^ other->word[i];

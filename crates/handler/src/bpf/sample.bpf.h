@@ -21,7 +21,8 @@ const volatile __u32 ai_chain_max = 136;
 #define AI_LABEL_WORDS (1 + AI_LABEL_BYTES / 8)
 
 /* Room for a chain: two halves of AI_CHAIN_MAX words, their markers, a label, and what makes the number even. */
-#define AI_CHAIN_WORDS (2 * AI_CHAIN_MAX + 8 + AI_LABEL_WORDS + 1)
+#define AI_CHAIN_MORE (8 + AI_LABEL_WORDS + 1)
+#define AI_CHAIN_WORDS (2 * AI_CHAIN_MAX + AI_CHAIN_MORE)
 
 struct ai_chain {
 	__u64 word[AI_CHAIN_WORDS];

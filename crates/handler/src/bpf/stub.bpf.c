@@ -2,6 +2,8 @@
 /*
  * The stub: the one program that an event carries for good. It is loaded once for each event with the event's index as
  * a constant, runs the current pair of slots, and counts what became of the sample.
+ *
+ * With AI_PLAIN it is the one that has helpers alone (stub_plain.bpf.c).
  */
 #include "internal.bpf.h"
 #include "sample.bpf.h"
@@ -89,14 +91,16 @@ static __always_inline int ai_stub(struct bpf_perf_event_data *ctx, bool kernel_
 	return verdict;
 }
 
-SEC("perf_event")
-int ai_stub_kern(struct bpf_perf_event_data *ctx)
-{
-	return ai_stub(ctx, true);
-}
-
+#ifdef AI_PLAIN
 SEC("perf_event")
 int ai_stub_plain(struct bpf_perf_event_data *ctx)
 {
 	return ai_stub(ctx, false);
 }
+#else
+SEC("perf_event")
+int ai_stub_kern(struct bpf_perf_event_data *ctx)
+{
+	return ai_stub(ctx, true);
+}
+#endif
