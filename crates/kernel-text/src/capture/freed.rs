@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use afterimage_perf_event::sys::bpf;
 use libbpf_rs::btf::{Btf, types};
@@ -63,8 +63,8 @@ impl Freed {
     pub(super) fn by_tracepoint(reader: &Reader, only_tells: bool) -> Result<Freed, CaptureError> {
         const WHAT: &str = "loading the programs that copy text at its free";
         let mut missing = Vec::new();
-        let program = reader.symbol(PROGRAM_WORKER)?;
-        let trampoline = reader.symbol(TRAMPOLINE_WORKER).unwrap_or_else(|error| {
+        let (program, trampoline) = workers(reader)?;
+        let trampoline = trampoline.unwrap_or_else(|error| {
             missing.push((TRAMPOLINES, error));
             0
         });
@@ -149,6 +149,21 @@ impl Freed {
         // A kernel that does not count them skips none: it runs such programs side by side.
         stats.skipped += programs.map(|program| bpf::recursion_misses(program.as_fd()).unwrap_or(0)).sum::<u64>();
     }
+}
+
+/// Where the functions of the workers are. They stay where they are, and before Linux 6.2 the kernel goes through all of its
+/// symbols for each: they are looked up once.
+fn workers(reader: &Reader) -> Result<(u64, Result<u64, CaptureError>), CaptureError> {
+    static FOUND: OnceLock<(u64, u64)> = OnceLock::new();
+    if let Some((program, trampoline)) = FOUND.get() {
+        return Ok((*program, Ok(*trampoline)));
+    }
+    let program = reader.symbol(PROGRAM_WORKER)?;
+    let trampoline = reader.symbol(TRAMPOLINE_WORKER);
+    if let Ok(trampoline) = &trampoline {
+        FOUND.get_or_init(|| (program, *trampoline));
+    }
+    Ok((program, trampoline))
 }
 
 /// Loads the programs with these constants.
