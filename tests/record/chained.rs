@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use afterimage_perf_data::{EmitPayload, FileReader, Record};
-use afterimage_testkit::{Need, has, workload};
+use afterimage_testkit::{Need, guest, has, workload};
 
 use crate::common::{file, folder, word};
 use crate::helper::{beside, event, number, record, report, tally};
@@ -28,6 +28,11 @@ fn unmatched(of_event: &ByCpu, of_program: &ByCpu) -> usize {
     cpus.into_iter().map(differ).sum()
 }
 
+/// Samples a second of CPU time.
+fn rate() -> &'static str {
+    if guest().is_some() { "1000" } else { "4000" }
+}
+
 #[test]
 fn every_sample_is_in_both_outputs() {
     if !has("every_sample_is_in_both_outputs", &[Need::Root, Need::Bpf, Need::Cc]) {
@@ -36,7 +41,7 @@ fn every_sample_is_in_both_outputs() {
     let _turn = beside();
     let (folder, split) = (folder(), workload::build().split);
     let path = file(&folder, "data");
-    record(&path, &["-g", "-F", "4000", "-m", "512", "--handler", "emit", "--chain", "--", word(&split), "0.5"]);
+    record(&path, &["-g", "-F", rate(), "-m", "512", "--handler", "emit", "--chain", "--", word(&split), "0.5"]);
     let sum = tally(&path).total();
     assert_eq!((sum.ring.lost, sum.handler_ring.lost), (0, 0), "{sum:?}");
 
@@ -63,7 +68,7 @@ fn every_sample_is_in_both_outputs() {
     }
     let times = of_program.values().flatten().map(|(time, _)| *time);
     assert!(times.clone().all(|time| time == 0) || times.clone().all(|time| time != 0), "all have a time, or none has");
-    assert_eq!(times.clone().all(|time| time == 0), afterimage_testkit::guest().as_deref() == Some("6.1"));
+    assert_eq!(times.clone().all(|time| time == 0), guest().as_deref() == Some("6.1"));
     let unmatched = unmatched(&of_event, &of_program);
     let samples = of_event.values().flatten().count() as u64;
     println!("{samples} samples in both outputs, {unmatched} unmatched");
@@ -79,7 +84,7 @@ fn chained_counts_are_an_event_of_their_own() {
     let _turn = beside();
     let (folder, split) = (folder(), workload::build().split);
     let path = file(&folder, "data");
-    record(&path, &["-g", "-F", "4000", "-m", "512", "--handler", "count", "--chain", "--", word(&split), "0.5"]);
+    record(&path, &["-g", "-F", rate(), "-m", "512", "--handler", "count", "--chain", "--", word(&split), "0.5"]);
     let sum = tally(&path).total();
     let (report, _) = report(&path, &[]);
     let shown = |name: &str| number(&event(&report, name)["samples"]);

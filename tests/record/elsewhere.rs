@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use afterimage_testkit::{Need, guest_out, has, workload};
 
 use crate::common::{run, stdout, word};
-use crate::helper::{alone, number, record, report, start, tally, until_covered};
+use crate::helper::{Busy, alone, number, record, report, start, tally, until_covered};
 
 /// What the host asks as well, of both.
 pub(crate) const WORDS: [&str; 2] = ["--sort", "dso,sym"];
@@ -23,7 +22,7 @@ fn recordings_for_another_machine() {
     let split = workload::build().split;
     for handler in ["none", "emit", "count"] {
         let path = folder.join(format!("{handler}.data"));
-        record(&path, &["-a", "-g", "-F", "500", "--handler", handler, "--", word(&split), "1"]);
+        record(&path, &["-a", "-g", "-F", "500", "--handler", handler, "--", word(&split), "0.5"]);
         let (report, _) = report(&path, &WORDS);
         let samples: u64 = report["events"].as_array().unwrap().iter().map(|event| number(&event["samples"])).sum();
         println!("{handler}: {samples} samples, {}", tally(&path).total().human());
@@ -31,17 +30,16 @@ fn recordings_for_another_machine() {
         assert!(stdout(&run(&["script", "-i", word(&path)])).contains("spin_seventy"));
         fs::write(path.with_extension("json"), report.to_string()).unwrap();
     }
-    killed(&folder.join("killed.data"), &split);
+    killed(&folder.join("killed.data"));
     fs::copy("/proc/kallsyms", folder.join("kallsyms")).unwrap();
 }
 
 /// A recording without its end carries no names of the kernel.
-fn killed(path: &Path, split: &Path) {
-    let mut busy = Command::new(split).arg("60").stdout(Stdio::null()).spawn().unwrap();
+fn killed(path: &Path) {
+    let busy = Busy::new();
     let mut recorder = start(path, &["-a", "-g", "-F", "500"]);
-    until_covered(path, 300);
+    busy.go(path);
+    until_covered(path, 200);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    busy.kill().unwrap();
-    busy.wait().unwrap();
 }

@@ -9,7 +9,7 @@ use afterimage_testkit::{Need, guest, has, objects, workload};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::common::{file, folder, stderr, word};
-use crate::helper::{beside, event, report, samples_in, signal, start, tally, until_of};
+use crate::helper::{Busy, beside, event, report, samples_in, signal, start, tally, until_of};
 use crate::objects::{ARCH, NEEDS, address_in, held, object, with_object, word_at};
 
 fn half_at(value: &[u8], at: usize) -> u64 {
@@ -154,11 +154,12 @@ fn flight_recorder_keeps_only_what_follows_its_trigger() {
     let folder = folder();
     let (path, trigger) = (file(&folder, "a.data"), file(&folder, "launch-it"));
     std::fs::copy(workload::build().faults, &trigger).unwrap();
+    let busy = Busy::new();
     let window = format!("window_ns={WINDOW}");
     let words = ["--handler", &object("flight_recorder"), "--set", "trigger=launch-it", "--set", &window];
     let mut recorder = start(&path, &[&["-a", "-e", "cpu-clock", "-F", "999"][..], &words].concat());
-    until_of(&mut recorder, "it has begun", || so_far(&path).is_some());
-    let mut busy = Command::new(workload::build().split).arg("600").stdout(Stdio::null()).spawn().unwrap();
+    // From its first moment on it would have the recorder wait for its beginning, a minute in an emulated machine.
+    busy.go(&path);
     until_of(&mut recorder, "samples have been dropped", || so_far(&path).is_some_and(|sum| sum.dropped > Some(200)));
     let before = now_ns();
     assert!(Command::new(&trigger).arg("1").stdout(Stdio::null()).status().unwrap().success());
@@ -170,8 +171,7 @@ fn flight_recorder_keeps_only_what_follows_its_trigger() {
     signal(&recorder, rustix::process::Signal::INT);
     let output = recorder.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    busy.kill().unwrap();
-    busy.wait().unwrap();
+    drop(busy);
     let (sum, held) = (tally(&path).total(), held(&path));
     println!("{} samples, {} kept", sum.handled.unwrap(), held.of_event.len());
     assert!(held.of_event.len() > 20 && sum.dropped.unwrap() > 100, "{sum:?}");

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use afterimage_perf_data::record::kind;
 use afterimage_perf_data::{FileReader, RecordingTally, journal};
+use afterimage_testkit::workload;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{afterimage, run, stderr, stdout, word};
@@ -43,8 +45,43 @@ pub(crate) fn start(path: &Path, words: &[&str]) -> Child {
     recorder(path, words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
+/// A process that takes a whole CPU, but only between [`Busy::go`] and [`Busy::rest`]: while a recorder starts or ends, and
+/// while a recording is read, it would only have them wait, which is long where CPUs are emulated.
+pub(crate) struct Busy(Child);
+
+impl Busy {
+    pub(crate) fn new() -> Busy {
+        let busy = Busy(
+            Command::new(workload::build().busy).args(["1000000000", "10"]).stdout(Stdio::null()).spawn().unwrap(),
+        );
+        busy.rest();
+        busy
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Works from when the recording has begun.
+    pub(crate) fn go(&self, path: &Path) {
+        until("the recording has begun", || data_size(path).is_some_and(|size| size != [0; 8]));
+        signal(&self.0, Signal::CONT);
+    }
+
+    pub(crate) fn rest(&self) {
+        signal(&self.0, Signal::STOP);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Sends a signal to a process that we started.
-pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
 }

@@ -8,7 +8,7 @@ use afterimage_perf_data::{FileReader, HandlerDesc, LabelPayload, Record, ValueP
 use afterimage_testkit::{Need, guest, has, objects, workload};
 
 use crate::common::{file, folder, run, stderr, stdout, word};
-use crate::helper::{beside, record, recorder, start, tally, until_covered};
+use crate::helper::{Busy, beside, record, recorder, start, tally, until_covered};
 
 pub(crate) const NEEDS: [Need; 4] = [Need::Root, Need::Bpf, Need::Cc, Need::Clang];
 
@@ -355,13 +355,13 @@ fn a_killed_recording_has_its_handlers_types() {
     let _turn = beside();
     let folder = folder();
     let path: PathBuf = file(&folder, "a.data");
-    let mut busy = Command::new(workload::build().split).arg("60").stdout(std::process::Stdio::null()).spawn().unwrap();
+    let busy = Busy::new();
     let mut recorder = start(&path, &["-a", "-e", "cpu-clock", "-F", "999", "--handler", &object("plain")]);
+    busy.go(&path);
     until_covered(&path, 50);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    busy.kill().unwrap();
-    busy.wait().unwrap();
+    drop(busy);
     let held = held(&path);
     assert_eq!(held.handlers[0].program.as_deref(), Some("plain"));
     assert_eq!((held.types.len(), held.types[0].handler), (1, 16));

@@ -12,6 +12,7 @@
  *     15 %  a child process, "split-child": child_spin
  */
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -86,6 +87,8 @@ static void half(int64_t ns)
 	if (child < 0)
 		fail("fork");
 	if (child == 0) {
+		/* Whoever kills the parent would else leave this running. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		prctl(PR_SET_NAME, "split-child");
 		used[CHILD] += child_spin(side);
 		_exit(0);

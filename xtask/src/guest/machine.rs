@@ -28,9 +28,11 @@ const LOOK: Duration = Duration::from_millis(50);
 /// machine under emulation survives: a soft lock-up is told after 2 * 15 s, and before an RCU stall. The clock of traces
 /// is named so that the kernel does not change it some seconds after the start, which empties the trace. Whether the timer
 /// works is not tried: where this machine is so busy that qemu waits for its turn, the kernel takes it for broken and panics.
+/// Nor is the clock of the CPUs watched, which is the same for both: where it is given up for a device's, each look at the time
+/// is a call of the device.
 const COMMAND_LINE: &str = "console=ttyS0,115200 loglevel=6 rdinit=/init panic=-1 oops=panic softlockup_panic=1 \
     sysctl.kernel.softlockup_all_cpu_backtrace=1 watchdog_thresh=15 rcupdate.rcu_cpu_stall_timeout=45 sysctl.kernel.panic_on_rcu_stall=1 \
-    sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=120 trace_clock=local no_timer_check";
+    sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=120 trace_clock=local no_timer_check tsc=reliable";
 
 /// A machine to be started.
 #[derive(Clone, Debug)]
@@ -75,8 +77,11 @@ impl Machine {
         let threads = if self.multi { "tcg,thread=multi" } else { "tcg,thread=single" };
         command.args(["-machine", "pc", "-accel", threads, "-smp", "2", "-m", "1536"]);
         // qemu 7.2 computes the flags of cmpxchg16b from a state that may be stale: now and then the kernel's allocator,
-        // which uses it, goes on with half of a register as its flags, and soon after with a double fault.
-        command.args(["-cpu", "max,-cx16"]);
+        // which uses it, goes on with half of a register as its flags, and soon after with a double fault. A processor with
+        // fast strings (erms, fsrm) is copied for byte by byte, which emulation takes one at a time: a page in four times
+        // the time that words take. A fifth level of page tables and the doors around each access to user memory (smap)
+        // cost it a tenth more, and nothing here depends on them.
+        command.args(["-cpu", "max,-cx16,-erms,-fsrm,-la57,-smap"]);
         command.arg("-kernel").arg(&self.image).arg("-initrd").arg(&self.initramfs);
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         command.arg("-drive").arg(with_path("if=none,id=out,format=raw,cache=unsafe,file=", &self.disk));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use afterimage_handler::by::{Field, Key, Options, Value, bucket_range, has_address};
 use afterimage_handler::{CountEntry, EventConfig, Handlers, Mechanism};
 use afterimage_perf_data::{Attr, AttrFlags, SampleType, context};
-use afterimage_testkit::{Need, has};
+use afterimage_testkit::{Need, has, turns};
 
 use crate::support::*;
 
@@ -102,15 +102,15 @@ fn by_any_keys_every_sample_is_counted_once() {
     for mechanism in mechanisms() {
         for keys in sets {
             let busy: Vec<Busy> = (0..2).map(|_| Busy::deep()).collect();
-            let attr = asking(clock(100_000), keys, Value::Count);
+            let attr = asking(clock(dense()), keys, Value::Count);
             let events: Vec<Event> = busy.iter().map(|b| Event::open(&attr, b.tid, -1, 1)).collect();
             let mut handlers = loaded(&attr, keys, Value::Count, None, mechanism);
             events.iter().for_each(|event| handlers.attach(0, event.fd.as_fd()).unwrap());
             events.iter().for_each(Event::enable);
             let (begun, mut all) = (Instant::now(), Vec::new());
             // A machine that has much else to do needs longer.
-            let enough =
-                |handlers: &Handlers| begun.elapsed() > Duration::from_millis(500) && total(handlers).handled > 200;
+            let least = Duration::from_millis(turns(500).into());
+            let enough = |handlers: &Handlers| begun.elapsed() > least && total(handlers).handled > 200;
             while !enough(&handlers) && begun.elapsed() < Duration::from_secs(60) {
                 all.extend(drained(&mut handlers));
                 std::thread::sleep(Duration::from_millis(1));

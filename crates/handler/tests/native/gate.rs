@@ -472,6 +472,7 @@ fn a_gate_is_changed_while_sampling() {
 fn a_gate_is_changed_before_count() {
     let Some(_one) = alone("a_gate_is_changed_before_count") else { return };
     let (seen, ring, counted) = change_gates(|handlers| {
+        handlers.load_builtin(afterimage_handler::Builtin::Count).unwrap();
         handlers.swap(afterimage_handler::Builtin::Count).unwrap();
         None
     });

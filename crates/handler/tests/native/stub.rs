@@ -16,7 +16,7 @@ use crate::support::*;
 fn every_handler_loads() {
     let Some(_one) = alone("every_handler_loads") else { return };
     for mechanism in mechanisms() {
-        let handlers = load(Builtin::Count, true, mechanism);
+        let handlers = load_with(Builtin::Count, &ALL, true, mechanism);
         assert_eq!(handlers.mechanism(), mechanism);
         let names: Vec<_> = handlers.programs().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["stub", "emit", "count"]);

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 use afterimage_handler::{Builtin, EventConfig, Handlers, Mechanism, Options};
@@ -12,14 +12,17 @@ use afterimage_perf_data::{
 };
 use afterimage_perf_event::ring::Ring;
 use afterimage_perf_event::sys::{Kernel, Real};
-use afterimage_testkit::{Need, has};
+use afterimage_testkit::{Need, guest, has};
 
-/// The ways to a sample that this kernel has, the better one first.
+/// The ways to a sample that this kernel has, the better one first. They are tried once for all tests.
 pub(crate) fn mechanisms() -> Vec<Mechanism> {
-    let kfuncs = afterimage_handler::probe::all()
-        .iter()
-        .any(|check| check.name == "bpf-sample-context" && check.answer == afterimage_perf_event::probe::Answer::Yes);
-    if kfuncs { vec![Mechanism::Kfuncs, Mechanism::Plain] } else { vec![Mechanism::Plain] }
+    static KFUNCS: OnceLock<bool> = OnceLock::new();
+    let tried = || {
+        let yes = afterimage_perf_event::probe::Answer::Yes;
+        let checks = afterimage_handler::probe::all();
+        checks.iter().any(|check| check.name == "bpf-sample-context" && check.answer == yes)
+    };
+    if *KFUNCS.get_or_init(tried) { vec![Mechanism::Kfuncs, Mechanism::Plain] } else { vec![Mechanism::Plain] }
 }
 
 /// The better one.
@@ -204,12 +207,26 @@ pub(crate) fn cpus() -> Vec<u32> {
     afterimage_perf_event::facts::Facts::system().online_cpus().unwrap()
 }
 
-/// Handlers for one event that takes stacks.
+/// A handler for one event that takes stacks.
 pub(crate) fn load(builtin: Builtin, chain: bool, mechanism: Mechanism) -> Handlers {
+    load_with(builtin, &[], chain, mechanism)
+}
+
+/// The same with others that can be swapped in.
+pub(crate) fn load_with(builtin: Builtin, also: &[Builtin], chain: bool, mechanism: Mechanism) -> Handlers {
     let events = vec![EventConfig { callchain: true, ..EventConfig::default() }];
-    let also = vec![Builtin::Emit, Builtin::Count];
+    let also = also.to_vec();
     let options = Options { builtin, also, chain, events, mechanism: Some(mechanism), ..Options::default() };
     Handlers::load(&options).unwrap_or_else(|e| panic!("{e:#}"))
+}
+
+/// All of them.
+pub(crate) const ALL: [Builtin; 2] = [Builtin::Emit, Builtin::Count];
+
+/// Nanoseconds between samples where there shall be many. A sample of an emulated CPU may take most of those that are many
+/// elsewhere, and nothing would be left for what is sampled.
+pub(crate) fn dense() -> u64 {
+    if guest().is_some() { 500_000 } else { 100_000 }
 }
 
 pub(crate) fn give_outputs(handlers: &mut Handlers, outputs: &[Event]) {

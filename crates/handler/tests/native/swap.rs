@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use afterimage_handler::object::{LoadedObject, Object};
 use afterimage_handler::{Builtin, ErrorKind, EventConfig, HandlerId, Handlers, Options};
-use afterimage_testkit::{Need, has, objects};
+use afterimage_testkit::{Need, has, objects, turns};
 
 use crate::support::*;
 
-/// Twenty thousand swaps: each sample is in exactly one of the outputs, none is lost between.
+/// Twenty thousand swaps, two thousand in a guest: each sample is in exactly one of the outputs, none is lost between.
 #[test]
 fn swaps_lose_nothing() {
     let Some(_one) = alone("swaps_lose_nothing") else { return };
     let busy: Vec<Busy> = (0..2).map(|_| Busy::deep()).collect();
-    let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1024)).collect();
-    let mut handlers = load(Builtin::None, false, best());
+    let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(dense()), b.tid, -1, 1024)).collect();
+    let mut handlers = load_with(Builtin::None, &ALL, false, best());
     let mut outputs = outputs(1024);
     give_outputs(&mut handlers, &outputs);
     for event in &events {
@@ -24,7 +24,7 @@ fn swaps_lose_nothing() {
     events.iter().for_each(Event::enable);
     let (mut ring, mut records, mut stored) = (Drained::default(), Drained::default(), 0);
     let builtins = [Builtin::Emit, Builtin::Count, Builtin::None];
-    for n in 0..20_000 {
+    for n in 0..turns(20_000) as usize {
         let generation = handlers.swap(builtins[n % 3]).unwrap();
         assert_eq!(generation, n as u32 + 2);
         if n % 10 == 0 {
@@ -54,7 +54,7 @@ fn swaps_lose_nothing() {
 
 /// How often handlers are exchanged; `AFTERIMAGE_SWAPS` says another number.
 fn swaps() -> usize {
-    std::env::var("AFTERIMAGE_SWAPS").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000)
+    std::env::var("AFTERIMAGE_SWAPS").ok().and_then(|text| text.parse().ok()).unwrap_or(turns(20_000) as usize)
 }
 
 /// A program that drops every sample, from an object.
@@ -89,7 +89,7 @@ fn a_handler_and_an_object_take_turns() {
     let test = "a_handler_and_an_object_take_turns";
     let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
     let busy: Vec<Busy> = (0..cpus().len()).map(|_| Busy::deep()).collect();
-    let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(100_000), b.tid, -1, 1024)).collect();
+    let mut events: Vec<Event> = busy.iter().map(|b| Event::open(&clock(dense()), b.tid, -1, 1024)).collect();
     let mut handlers = load(Builtin::Emit, false, best());
     let mut outputs = outputs(4096);
     give_outputs(&mut handlers, &outputs);
@@ -144,7 +144,7 @@ fn closing_and_reopening_the_link_lets_samples_through() {
     let test = "closing_and_reopening_the_link_lets_samples_through";
     let Some(_one) = alone(test).filter(|_| has(test, &[Need::Clang])) else { return };
     let busy = Busy::deep();
-    let mut event = Event::open(&clock(100_000), busy.tid, -1, 1024);
+    let mut event = Event::open(&clock(dense()), busy.tid, -1, 1024);
     let loaded = || {
         let mut handlers = load(Builtin::None, false, best());
         let (dropping, object) = dropping(&mut handlers);
@@ -155,7 +155,7 @@ fn closing_and_reopening_the_link_lets_samples_through() {
     handlers.attach(0, event.fd.as_fd()).unwrap();
     event.enable();
     let (mut let_through, mut reopened) = (0, 0);
-    while reopened < 10 || (let_through == 0 && reopened < 500) {
+    while reopened < turns(10) || (let_through == 0 && reopened < 500) {
         let (mut next, next_object) = loaded();
         // As short as can be: what is next has been loaded.
         drop((handlers, object));

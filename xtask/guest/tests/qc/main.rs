@@ -9,7 +9,7 @@ mod texts;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -86,7 +86,7 @@ fn settle() {
     };
     let (mut last, mut quiet) = (all(), 0);
     while quiet < 3 {
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(std::time::Duration::from_millis(150));
         let now = all();
         quiet = if now == last { quiet + 1 } else { 0 };
         last = now;
@@ -165,7 +165,9 @@ fn text_of_a_trampoline_stays_for_three_passes() {
     let kcore = Kcore::open();
     kcore.qc().unwrap();
     let load = env!("CARGO_BIN_EXE_load");
-    let mut load = Command::new(load).args(["fentry", "--count", "1", "--life", "2s"]).spawn().unwrap();
+    let mut load = Command::new(load);
+    load.args(["fentry", "--count", "1", "--life", "2s"]).stdout(Stdio::null());
+    let mut load = load.spawn().unwrap();
     // It is filled after it has its name.
     let (address, bytes) = found("a trampoline with code", || {
         let address = *trampolines().first()?;
@@ -336,7 +338,7 @@ fn the_module_goes_while_text_is_held_and_freed() {
             loaded
         })
     };
-    for round in 0..5 {
+    for round in 0..3 {
         let mut module = Module::load_at_once("");
         let kcore = Kcore::open();
         kcore.qc().unwrap();

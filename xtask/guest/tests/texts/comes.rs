@@ -76,7 +76,8 @@ fn without_text_there_is_none() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.data");
-    let mut plan = plan(&path, load("bpf --count 20"), None);
+    let log = folder.path().join("log");
+    let mut plan = plan(&path, load(&format!("bpf --count 20 --log {}", log.display())), None);
     plan.text = None;
     afterimage_recorder::record(&plan, &false.into(), &mut Said).unwrap();
     let bytes = std::fs::read(&path).unwrap();

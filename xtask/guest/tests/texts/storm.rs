@@ -1,12 +1,15 @@
 //! Many texts that live for next to no time.
 
 use afterimage_kernel_text::Way;
-use afterimage_testkit::{Need, has};
+use afterimage_testkit::{Need, has, turns};
 
 use crate::support::{long, recorded, share, share_of_perf, turn};
 
-const PROGRAMS: u32 = 2000;
 const FILTERS: u32 = 300;
+
+fn programs() -> u32 {
+    turns(2000)
+}
 
 #[test]
 fn of_programs_closed_at_once_every_image_is_kept() {
@@ -14,12 +17,13 @@ fn of_programs_closed_at_once_every_image_is_kept() {
         return;
     }
     let _turn = turn();
-    let load = format!("bpf --count {PROGRAMS} --no-info");
-    let (whole, _, all) = share(&recorded(&load, None).texts(), "load_bpf", PROGRAMS);
-    println!("{whole} of {all} functions of {PROGRAMS} programs closed at once");
+    let programs = programs();
+    let load = format!("bpf --count {programs} --no-info");
+    let (whole, _, all) = share(&recorded(&load, None).texts(), "load_bpf", programs);
+    println!("{whole} of {all} functions of {programs} programs closed at once");
     assert_eq!(whole, all);
     if long() && Need::Perf.missing().is_none() {
-        println!("perf: the code of {} of {PROGRAMS} programs", share_of_perf(&load, "load_bpf"));
+        println!("perf: the code of {} of {programs} programs", share_of_perf(&load, "load_bpf"));
     }
 }
 
@@ -45,10 +49,11 @@ fn longer_lives_change_nothing() {
         return;
     }
     let _turn = turn();
+    let programs = turns(200);
     for life in ["100us", "1ms", "10ms"] {
-        let load = format!("bpf --count 200 --life {life}");
-        let (whole, _, all) = share(&recorded(&load, None).texts(), "load_bpf", 200);
-        println!("{life}: {whole} of {all} functions of 200 programs");
+        let load = format!("bpf --count {programs} --life {life}");
+        let (whole, _, all) = share(&recorded(&load, None).texts(), "load_bpf", programs);
+        println!("{life}: {whole} of {all} functions of {programs} programs");
         assert_eq!(whole, all, "{life}");
     }
 }
@@ -62,7 +67,7 @@ fn the_window_alone() {
     }
     let _turn = turn();
     for life in ["closed", "100us", "1ms"] {
-        let count = if long() { PROGRAMS } else { 500 };
+        let count = if long() { programs() } else { turns(500) };
         let load = format!("bpf --count {count} --no-info --life {life}");
         let texts = recorded(&load, Some(vec![Way::RcuWindow])).texts();
         let (whole, any, all) = share(&texts, "load_bpf", count);

@@ -77,12 +77,32 @@ pub(crate) struct Kept {
     pub(crate) stats: TextStats,
 }
 
+/// The same for somebody who looks on: then passes follow each other sooner.
+pub(crate) struct Watching;
+
+impl Observer for Watching {
+    fn note(&mut self, line: &str) {
+        println!("note: {line}");
+    }
+
+    fn progress(&mut self, _: &Progress) {}
+
+    fn is_watched(&self) -> bool {
+        true
+    }
+}
+
 /// Records a load by these ways. The load's lines go to a file.
 pub(crate) fn recorded(arguments: &str, ways: Option<Vec<Way>>) -> Kept {
+    recorded_for(&mut Said, arguments, ways)
+}
+
+/// The same for an observer.
+pub(crate) fn recorded_for(observer: &mut dyn Observer, arguments: &str, ways: Option<Vec<Way>>) -> Kept {
     let folder = tempfile::tempdir().unwrap();
     let (path, log) = (folder.path().join("a.data"), folder.path().join("log"));
     let plan = plan(&path, load(&format!("{arguments} --log {}", log.display())), ways);
-    let outcome = record(&plan, &AtomicBool::new(false), &mut Said).unwrap();
+    let outcome = record(&plan, &AtomicBool::new(false), observer).unwrap();
     println!("{arguments}: {:?}", outcome.problems);
     leave(&path, arguments);
     let lines = std::fs::read_to_string(&log).unwrap();

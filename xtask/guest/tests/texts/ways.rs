@@ -18,7 +18,8 @@ use afterimage_testkit::{Need, guest_out, has};
 use serde_json::Value;
 
 use crate::support::{
-    Holding, Kept, Said, Texts, constants, kernel_has_the_calls, load, long, module, plan, recorded, share, turn,
+    Holding, Kept, Said, Texts, Watching, constants, kernel_has_the_calls, load, long, module, plan, recorded,
+    recorded_for, share, turn,
 };
 
 const NEEDS: [Need; 5] = [Need::Guest, Need::Root, Need::Bpf, Need::Modules, Need::Kcore];
@@ -224,14 +225,17 @@ fn doctor_tells_whether_text_is_held() {
     }
     let _turn = turn();
     let without = if kernel_has_the_calls() { Answer::Yes } else { Answer::No };
-    let answer = |name: &str| {
-        let check = probe::all().into_iter().find(|check| check.name == name).unwrap();
-        println!("{name} {:?} {}", check.answer, check.why);
-        check.answer
+    let answers = || {
+        let checks = probe::all();
+        ["text-kcore", "text-kcore-qc"].map(|name| {
+            let check = checks.iter().find(|check| check.name == name).unwrap();
+            println!("{name} {:?} {}", check.answer, check.why);
+            check.answer
+        })
     };
-    assert_eq!((answer("text-kcore"), answer("text-kcore-qc")), (Answer::Yes, without));
+    assert_eq!(answers(), [Answer::Yes, without]);
     let _holding = Holding::load(&[]);
-    assert_eq!((answer("text-kcore"), answer("text-kcore-qc")), (Answer::Yes, Answer::Yes));
+    assert_eq!(answers(), [Answer::Yes, Answer::Yes]);
 }
 
 /// What is said to the user.
@@ -381,7 +385,7 @@ fn filters_that_nobody_announces_do_not_pile_up() {
     let _turn = turn();
     // More filters than the module holds: if nobody called, it would have to let some go. Three passes may hold a thousand
     // each, and more where the machine is busy.
-    let (filters, most) = if long() { (100_000, 32_768) } else { (12_000, 10_000) };
+    let (filters, most) = if long() { (100_000, 32_768) } else { (6_000, 5_500) };
     let _holding = Holding::load(&[&format!("items={most}")]);
     let (kcore, stop) = (File::open("/proc/kcore").unwrap(), Arc::new(AtomicBool::new(false)));
     let watch = std::thread::spawn({
@@ -396,7 +400,8 @@ fn filters_that_nobody_announces_do_not_pile_up() {
             (items, bytes, last)
         }
     });
-    let kept = recorded(&format!("cbpf --count {filters} --first {FILTERS}"), Some(vec![Way::KcoreQc]));
+    let load = format!("cbpf --count {filters} --first {FILTERS}");
+    let kept = recorded_for(&mut Watching, &load, Some(vec![Way::KcoreQc]));
     stop.store(true, Ordering::Relaxed);
     let (items, bytes, last) = watch.join().unwrap();
     let items = items.max(kept.stats.held_items);
