@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use afterimage_handler::Builtin;
 use afterimage_handler::gate::{Expression, GateError, GateErrorKind};
 use afterimage_kernel_text::Way;
-use afterimage_perf_event::config::Rate;
+use afterimage_perf_event::config::{MAX_STACK_COPY, Rate, USER_REGISTERS};
 use afterimage_perf_event::facts::{Facts, parse_cpu_list};
 use afterimage_perf_event::spec;
 use afterimage_recorder::by::By;
-use afterimage_recorder::{Destination, Plan, Subject, TextOptions};
+use afterimage_recorder::{Destination, Handler, Plan, Subject, TextOptions};
 
 use super::args::RecordArgs;
 use super::{by, handler};
@@ -20,6 +21,9 @@ pub(super) const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// Data pages of a ring unless told otherwise: 512 KiB.
 const PAGES: usize = 128;
+
+/// The same where samples carry copies of stacks, each as long as some hundred others: 2 MiB.
+const PAGES_COPIES: usize = 512;
 
 /// The same where samples are counted in the kernel: what is in the rings are samples of tasks that run no program.
 const PAGES_UNUSED: usize = 1;
@@ -32,6 +36,19 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
     if args.no_callchain && by.as_ref().is_some_and(By::wants_stacks) {
         return Err(usage("--by: a stack is a key, and --no-callchain leaves none"));
     }
+    let chains = if args.no_callchain { Chains::None } else { chains(args)? };
+    let stack_copy = match chains {
+        Chains::Copied(bytes) => Some(bytes),
+        _ => None,
+    };
+    if stack_copy.is_some() {
+        copies_go(args, by.is_some(), handler.as_ref())?;
+    }
+    let pages_unless_told = match (&by, stack_copy) {
+        (Some(_), _) => PAGES_UNUSED,
+        (None, Some(_)) => PAGES_COPIES,
+        (None, None) => PAGES,
+    };
     let text = if args.no_text || by.is_some() { None } else { Some(text(args.text_ways.as_deref())?) };
     Ok(Plan {
         events,
@@ -39,8 +56,9 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         subject: subject(args, overridden)?,
         command: args.command.clone(),
         inherit: !args.no_inherit,
-        callchain: callchain(args)? && !args.no_callchain,
-        pages: args.mmap_pages.as_deref().map_or(Ok(if by.is_some() { PAGES_UNUSED } else { PAGES }), pages)?,
+        callchain: chains != Chains::None,
+        stack_copy,
+        pages: args.mmap_pages.as_deref().map_or(Ok(pages_unless_told), pages)?,
         destination: if by.is_some() { Destination::Nowhere } else { destination(&args.output) },
         duration: args.duration.map(duration).transpose()?,
         delay: args.delay.map(Duration::from_millis),
@@ -186,15 +204,59 @@ fn ids(option: &str, list: &str) -> anyhow::Result<Vec<u32>> {
     }
 }
 
-fn callchain(args: &RecordArgs) -> anyhow::Result<bool> {
-    match args.call_graph.as_deref() {
-        None => Ok(args.callchain),
-        Some("fp") => Ok(true),
-        Some("no") => Ok(false),
-        Some(mode) if mode.starts_with("dwarf") || mode == "lbr" || mode == "unwind" => {
-            Err(not_yet(&format!("--call-graph {mode}")))
+/// How call chains are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chains {
+    None,
+    /// By frame pointers, in the kernel.
+    Walked,
+    /// From copies of so many bytes of stacks, when the recording is read.
+    Copied(u32),
+}
+
+/// As of perf's.
+const STACK_COPY: u32 = 8192;
+
+fn chains(args: &RecordArgs) -> anyhow::Result<Chains> {
+    let Some(mode) = args.call_graph.as_deref() else {
+        return Ok(if args.callchain { Chains::Walked } else { Chains::None });
+    };
+    match mode.split_once(',').map_or((mode, None), |(mode, size)| (mode, Some(size))) {
+        ("fp", None) => Ok(Chains::Walked),
+        ("no", None) => Ok(Chains::None),
+        ("dwarf", _) if USER_REGISTERS == 0 => {
+            Err(Problem::failed("--call-graph dwarf: stacks of this machine cannot be unwound").into())
         }
-        Some(mode) => Err(usage(format!("--call-graph {mode}: not a way to take call chains (fp)"))),
+        ("dwarf", size) => Ok(Chains::Copied(size.map_or(Ok(STACK_COPY), copied)?)),
+        ("lbr" | "unwind", None) => Err(not_yet(&format!("--call-graph {mode}"))),
+        _ => Err(usage(format!("--call-graph {mode}: not a way to take call chains (fp, dwarf or dwarf,SIZE)"))),
+    }
+}
+
+/// The size of copies of stacks in bytes, rounded up to a multiple of 8 as perf does; hexadecimal too.
+fn copied(text: &str) -> anyhow::Result<u32> {
+    let bytes = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(8));
+    bytes
+        .filter(|bytes| (8..=MAX_STACK_COPY).contains(bytes))
+        .ok_or_else(|| usage(format!("--call-graph dwarf,{text}: not a size in bytes from 1 to {MAX_STACK_COPY}")))
+}
+
+/// Whether copies of stacks get to where they can be unwound: what handlers write, and what is counted in the kernel, has
+/// none.
+fn copies_go(args: &RecordArgs, by: bool, handler: Option<&Handler>) -> anyhow::Result<()> {
+    if by {
+        return Err(usage("--call-graph dwarf: with --by nothing is recorded that could be unwound"));
+    }
+    match handler {
+        Some(Handler::Builtin(builtin)) if *builtin != Builtin::None && !args.chain => {
+            let problem = format!("--call-graph dwarf: {builtin} takes no copies of stacks");
+            Err(Problem::usage(problem).hint("--chain keeps the samples beside it, with their copies").into())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -244,6 +306,16 @@ mod tests {
         assert_eq!(pages("1M").unwrap() * rustix::param::page_size(), 1 << 20);
         for bad in ["0", "x", "", "1Q", "-1", "99999999999999999999", "2000000"] {
             assert!(pages(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_copies() {
+        for (text, bytes) in [("8192", 8192), ("1", 8), ("65528", 65_528), ("65521", 65_528), ("0x1000", 4096)] {
+            assert_eq!(copied(text).unwrap(), bytes, "{text}");
+        }
+        for bad in ["", "0", "65529", "-8", "8k", "4294967295", "0x"] {
+            assert!(copied(bad).is_err(), "{bad}");
         }
     }
 

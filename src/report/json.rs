@@ -6,9 +6,9 @@ use afterimage_perf_data::Private;
 use afterimage_profile::{FilterKind, Key, Profile, Row, SaidSum, SortKey, TallySource, Weight};
 use serde_json::{Map, Value, json};
 
-use super::Plan;
 use super::columns::TraceColumns;
 use super::graph::percent_of;
+use super::{Plan, unwound};
 use crate::events::tally_of;
 use crate::texts::identity;
 
@@ -29,6 +29,7 @@ pub(super) fn write(
     object.insert("tally_source".into(), source(profile.tally_source).into());
     object.insert("complete".into(), json!(profile.tally.complete && profile.stats.finished));
     object.insert("error".into(), json!(profile.stats.error.as_ref().map(ToString::to_string)));
+    object.insert("unwound".into(), unwound::json(&profile.stats.stack_ends));
     object.insert("events".into(), chosen.iter().map(|event| one_event(profile, plan, *event)).collect());
     let unresolved =
         profile.unresolved.iter().map(|(reason, samples)| json!({"reason": reason.key(), "samples": samples}));

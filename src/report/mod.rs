@@ -9,13 +9,14 @@ mod keys;
 mod several;
 mod stats;
 mod stdio;
+mod unwound;
 
 use std::io::Write as _;
 
 use afterimage_perf_data::{FileReader, Private, SampleType};
 use afterimage_profile::{
     AggregateOptions, EventProfile, Filters, Order, Pattern, ReplayOptions, ReplayStats, Resolver, Row, SortKey,
-    Weight, aggregate_with, replay_from,
+    Weight, aggregate_with, replay_unwinding,
 };
 
 use crate::cli::{Percentage, ReportArgs};
@@ -228,7 +229,8 @@ fn header_only(reader: &FileReader<'_>) -> anyhow::Result<Exit> {
 /// Shows how many records of each type a recording has.
 fn count(input: &Input, reader: &FileReader<'_>, say: &Say) -> anyhow::Result<Exit> {
     let mut source = input.source(reader)?;
-    let stats = replay_from(reader, &mut source, &ReplayOptions::default(), &mut stats::Counted).stats;
+    let mut counted = stats::Counted(Resolver::new(reader, input.resolve_options()));
+    let stats = replay_unwinding(reader, &mut source, &ReplayOptions::default(), &mut counted).stats;
     let mut to = out::stdout()?;
     stats::write(&mut to, reader, &stats)?;
     out::flush(&mut to)?;

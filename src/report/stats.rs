@@ -5,18 +5,26 @@ use std::io::{self, Write};
 use afterimage_perf_data::FileReader;
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::record::kind;
-use afterimage_profile::{ReplayStats, Sink, State, TimedSample};
+use afterimage_profile::{NamingSink, ReplayStats, Resolver, Sink, State, TimedSample};
 
+use super::unwound;
 use crate::terminal::clean;
 
-/// Takes samples and does nothing with them.
-pub(super) struct Counted;
+/// Takes samples and does nothing with them. Its resolver finds what stacks are unwound by.
+pub(super) struct Counted(pub(super) Resolver);
 
 impl Sink for Counted {
     fn sample(&mut self, _: &State, _: &TimedSample<'_>) {}
 }
 
-/// Writes the counts. Records of types without a name are in the total alone, as in perf, and told on standard error.
+impl NamingSink for Counted {
+    fn resolver(&mut self) -> &mut Resolver {
+        &mut self.0
+    }
+}
+
+/// Writes the counts. Records of types without a name are in the total alone, as in perf, and told on
+/// standard error. What became of unwound stacks stands behind them; perf tells nothing of that.
 pub(super) fn write(out: &mut dyn Write, reader: &FileReader<'_>, stats: &ReplayStats) -> io::Result<()> {
     let traced = reader.features().unknown.iter().any(|(feature, _)| *feature == bit::AUXTRACE);
     let note = if traced { " (excludes AUX area (e.g. instruction trace) decoded / synthesized events)" } else { "" };
@@ -40,7 +48,7 @@ pub(super) fn write(out: &mut dyn Write, reader: &FileReader<'_>, stats: &Replay
             }
         }
     }
-    Ok(())
+    unwound::stats(out, &stats.stack_ends)
 }
 
 fn line(out: &mut dyn Write, name: &str, count: u64) -> io::Result<()> {

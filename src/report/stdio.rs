@@ -13,6 +13,7 @@ use super::cell::{cell, title};
 use super::columns::TraceColumns;
 use super::graph::{Drawing, Form, percent_of, share};
 use super::keys::Shown;
+use super::unwound;
 use crate::events::tally_of;
 use crate::filters;
 use crate::table::{Cells, Column, Side, Table};
@@ -28,6 +29,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     if !plan.quiet {
         head(out, profile)?;
+        unwound::head(out, &profile.stats.stack_ends)?;
     }
     for (nth, &event) in chosen.iter().enumerate() {
         if nth > 0 {
@@ -97,7 +99,7 @@ fn event_head(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize)
         writeln!(out, "# {}", first_seconds(&audit))?;
     }
     said(out, profile, shown.event)?;
-    short_stacks(out, shown)?;
+    short_stacks(out, shown, profile.stats.stack_ends.total() > 0)?;
     writeln!(out, "#")
 }
 
@@ -152,7 +154,7 @@ fn said(out: &mut dyn Write, profile: &Profile, event: usize) -> io::Result<()> 
 }
 
 /// Stacks of code without frame pointers end after a frame or two; the reader has to know.
-fn short_stacks(out: &mut dyn Write, event: &EventProfile) -> io::Result<()> {
+fn short_stacks(out: &mut dyn Write, event: &EventProfile, unwound: bool) -> io::Result<()> {
     if event.user_stacks == 0 {
         return Ok(());
     }
@@ -164,8 +166,8 @@ fn short_stacks(out: &mut dyn Write, event: &EventProfile) -> io::Result<()> {
         grouped(all),
         percent_of(short, all)
     )?;
-    if short.saturating_mul(10) >= all {
-        writeln!(out, "#   hint: such code keeps no frame pointers (compile it with -fno-omit-frame-pointer)")?;
+    if short.saturating_mul(10) >= all && !unwound {
+        writeln!(out, "#   hint: such code keeps no frame pointers (record it with --call-graph dwarf)")?;
     }
     Ok(())
 }

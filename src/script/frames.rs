@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use afterimage_perf_data::{Callchain, FileReader, context};
 use afterimage_profile::{
     CpuMode, Frame, KnownParts, Lines, Loc, PartHash, Place, Resolver, SourceLine, Split, State, TimedSample, Under,
+    has_return_addresses,
 };
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
@@ -101,6 +102,11 @@ impl<'f> FrameLines<'f> {
         &self.resolver
     }
 
+    /// The same, for finding more by it.
+    pub(crate) fn resolver_mut(&mut self) -> &mut Resolver {
+        &mut self.resolver
+    }
+
     /// The lines of a call chain, innermost first.
     pub(crate) fn chain(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, shape: Shape) {
         let (from, at) = (out.len(), self.at(shape));
@@ -166,8 +172,9 @@ impl<'f> FrameLines<'f> {
             return false;
         }
         let (from, mut stays) = (out.len(), true);
+        let calls = has_return_addresses(part);
         for (nth, addr) in part.iter().skip(1).enumerate() {
-            stays &= self.frame(out, state, sample, at, (addr, mode, nth > 0));
+            stays &= self.frame(out, state, sample, at, (addr, mode, calls && nth > 0));
         }
         if stays {
             self.names[at].parts(mode).keep(hash, part, under, &out[from..]);

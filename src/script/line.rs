@@ -96,6 +96,11 @@ impl<'f> Printer<'f> {
         self.frames.frame_of(state, loc)
     }
 
+    /// The same, for finding more by it.
+    pub(crate) fn resolver_mut(&mut self) -> &mut Resolver {
+        self.frames.resolver_mut()
+    }
+
     /// Appends the lines of one sample, and of what was said of it.
     pub(crate) fn sample(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         let Some(event) = self.events.get(sample.event) else { return };

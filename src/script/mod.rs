@@ -17,7 +17,9 @@ use std::io::{self, BufWriter, Write};
 
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::{FileReader, SampleType};
-use afterimage_profile::{Frame, Loc, ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay_from};
+use afterimage_profile::{
+    Frame, Loc, NamingSink, ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay_unwinding,
+};
 use anyhow::Context;
 
 use crate::cli::ScriptArgs;
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
         false => Print::Text(Printer::new(events, &reader, formats, resolver, deepest, args.ns)),
     };
     let mut lines = Lines { printer, sieve: Sieve::new(filters), buffer: Vec::new(), to, failed: None };
-    let replayed = replay_from(&reader, &mut input.source(&reader)?, &ReplayOptions::default(), &mut lines);
+    let replayed = replay_unwinding(&reader, &mut input.source(&reader)?, &ReplayOptions::default(), &mut lines);
     lines.write_out();
     if let Some(error) = lines.failed.take() {
         return Err(error).context("standard output");
@@ -139,6 +141,15 @@ impl Lines<'_> {
             self.failed = self.to.write_all(&self.buffer).err();
         }
         self.buffer.clear();
+    }
+}
+
+impl NamingSink for Lines<'_> {
+    fn resolver(&mut self) -> &mut Resolver {
+        match &mut self.printer {
+            Print::Text(printer) => printer.resolver_mut(),
+            Print::Json(printer) => printer.resolver_mut(),
+        }
     }
 }
 

@@ -150,13 +150,18 @@ fn a_time_limit_and_the_end_of_all_targets() {
 fn what_cannot_be_is_a_matter_of_usage() {
     let folder = folder();
     let path = file(&folder, "a.data");
-    let refused: [(&[&str], &str); 10] = [
+    let refused: [(&[&str], &str); 12] = [
         (&["-z", "--", "true"], "--compression-level: not supported yet"),
         (&["--per-thread", "--", "true"], "--per-thread: not supported yet"),
         (&["--where", "pid == ", "--", "true"], "--where"),
         (&["--filter", "x", "--", "true"], "--filter: there is no tracepoint"),
         (&["-u", "nobody"], "--uid: not supported yet"),
-        (&["--call-graph", "dwarf", "--", "true"], "not supported yet"),
+        (&["--call-graph", "lbr", "--", "true"], "not supported yet"),
+        (
+            &["--call-graph", "dwarf,70000", "--", "true"],
+            "--call-graph dwarf,70000: not a size in bytes from 1 to 65528",
+        ),
+        (&["--call-graph", "dwarf", "--handler", "count", "--", "true"], "count takes no copies of stacks"),
         (&["-e", "cpu-clok", "--", "true"], "cpu-clock"),
         (&["-e", "", "--", "true"], "-e"),
         (&["--handler", "nun", "--", "true"], "none, emit and count"),

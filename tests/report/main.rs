@@ -60,7 +60,7 @@ fn a_report_to_the_letter() {
 # Event count (approx.): 10000
 # Tally: 14 samples: 10 kept, 1 filtered, 3 lost (ring full)
 # User stacks ending early: 5 of 10 (50.0%)
-#   hint: such code keeps no frame pointers (compile it with -fno-omit-frame-pointer)
+#   hint: such code keeps no frame pointers (record it with --call-graph dwarf)
 #
 # Overhead  Command  Shared Object  Symbol
 # ........  .......  .............  ......................

@@ -16,7 +16,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("handler", &["perf-event", "perf-data"]),
     ("kernel-text", &["perf-data", "perf-event?capture", "quiesce?capture"]),
     ("symbols", &["kernel-text"]),
-    ("profile", &["perf-data", "kernel-text", "symbols"]),
+    ("unwind", &[]),
+    ("profile", &["perf-data", "kernel-text", "symbols", "unwind"]),
     ("export", &["profile"]),
     ("recorder", &["quiesce", "perf-data", "perf-event", "handler", "kernel-text", "symbols", "profile"]),
 ];
@@ -25,7 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const TOOLS: [&str; 3] = ["testkit", "xtask", "guest"];
 
 /// Crates that hold no `unsafe` at all, and say so to the compiler.
-const SAFE: [&str; 5] = ["quiesce", "perf-data", "profile", "kernel-text", "export"];
+const SAFE: [&str; 6] = ["quiesce", "perf-data", "profile", "kernel-text", "export", "unwind"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()

@@ -15,6 +15,9 @@ pub const GUEST: u64 = -2048_i64 as u64;
 pub const GUEST_KERNEL: u64 = -2176_i64 as u64;
 /// User addresses of a guest follow.
 pub const GUEST_USER: u64 = -2560_i64 as u64;
+/// User addresses follow that are places of frames, not addresses that calls return to. Only in chains that were unwound from
+/// a copy of a stack: no recorder writes it.
+pub const UNWOUND: u64 = -3072_i64 as u64;
 /// The smallest value that is a marker and no address.
 pub const MAX: u64 = -4095_i64 as u64;
 

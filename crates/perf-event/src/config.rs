@@ -7,6 +7,20 @@ use crate::spec::EventSpec;
 /// The frequency when none is asked for, samples a second.
 pub const DEFAULT_FREQ: u64 = 4000;
 
+/// The longest copy of a stack that the kernel takes, in bytes: the size of a record has 16 bits, and it a multiple of 8.
+pub const MAX_STACK_COPY: u32 = 65_528;
+
+/// The registers of a process that samples can have, by bits of asm/perf_regs.h: all that the kernel knows of a 64-bit task.
+/// 0 on machines whose stacks cannot be unwound here.
+pub const USER_REGISTERS: u64 = if cfg!(target_arch = "x86_64") {
+    // All of `enum perf_event_x86_regs` but ds, es, fs and gs.
+    0xff_0fff
+} else if cfg!(target_arch = "aarch64") {
+    (1 << 33) - 1
+} else {
+    0
+};
+
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -25,6 +39,9 @@ pub struct Config {
     pub callchain: bool,
     /// Most addresses of a stack; `None` is the system's limit.
     pub max_stack: Option<u16>,
+    /// Bytes of the user's stack that are copied with each sample, and the user's registers, instead of the user part of the
+    /// stack: for unwinding later. At most [`MAX_STACK_COPY`], a multiple of 8; only beside `callchain`.
+    pub stack_copy: Option<u32>,
     /// Fields of samples besides ours.
     pub sample_type: SampleType,
     /// Bytes in a ring that wake its reader; `None` is half of the ring.
@@ -48,6 +65,12 @@ impl Config {
         if self.callchain {
             attr.sample_type |= SampleType::CALLCHAIN;
             attr.sample_max_stack = self.max_stack.unwrap_or(0);
+            if let Some(bytes) = self.stack_copy {
+                attr.sample_type |= SampleType::REGS_USER | SampleType::STACK_USER;
+                attr.sample_regs_user = USER_REGISTERS;
+                attr.sample_stack_user = bytes;
+                attr.flags |= AttrFlags::EXCLUDE_CALLCHAIN_USER;
+            }
         }
         attr.read_format |=
             ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING | ReadFormat::ID | ReadFormat::LOST;

@@ -32,8 +32,10 @@ mod said;
 mod sample;
 mod state;
 mod stats;
+mod unwinding;
 
 pub use afterimage_symbols::Reason;
+pub use afterimage_unwind::StackEnd;
 pub use aggregate::{
     AggregateOptions, ChainKey, Columns, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack,
     TallySource, Tree, Trees, UnknownSortKey, Weight, aggregate, aggregate_from, aggregate_with,
@@ -45,7 +47,7 @@ pub use filter::{
 };
 pub use lines::{Lines, SourceLine};
 pub use loc::{CpuMode, Loc, Place};
-pub use parts::{KnownParts, PartHash, Split, Under};
+pub use parts::{KnownParts, PartHash, Split, Under, has_return_addresses};
 pub use replay::{ReplayOptions, Replayed, Sink, replay, replay_from};
 pub use resolve::{Dso, Frame, FrameKind, Kept, NotUsed, ResolveOptions, Resolver, SymId};
 pub use running::Running;
@@ -53,3 +55,4 @@ pub use said::{Said, SaidTypes};
 pub use sample::TimedSample;
 pub use state::{CommId, KernelMap, ObjectId, ProcessId, SpaceId, State, Step, ThreadId};
 pub use stats::{EventStats, KindCounts, ReplayStats};
+pub use unwinding::{NamingSink, StackEnds, replay_unwinding};

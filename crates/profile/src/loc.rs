@@ -41,7 +41,7 @@ impl CpuMode {
     pub fn of_marker(marker: u64) -> Option<CpuMode> {
         match marker {
             context::KERNEL => Some(CpuMode::Kernel),
-            context::USER => Some(CpuMode::User),
+            context::USER | context::UNWOUND => Some(CpuMode::User),
             context::HV => Some(CpuMode::Hypervisor),
             context::GUEST | context::GUEST_KERNEL => Some(CpuMode::GuestKernel),
             context::GUEST_USER => Some(CpuMode::GuestUser),

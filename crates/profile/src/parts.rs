@@ -31,7 +31,7 @@ impl<'c> Split<'c> {
         let mut words = chain.iter();
         let none = Callchain::default();
         match words.next()? {
-            context::USER => has_address(chain).then_some(Split { kernel: none, user: chain }),
+            context::USER | context::UNWOUND => has_address(chain).then_some(Split { kernel: none, user: chain }),
             context::KERNEL => {
                 if !has_address(chain) {
                     return None;
@@ -41,7 +41,7 @@ impl<'c> Split<'c> {
                 };
                 let (kernel, rest) = chain.split_at(1 + addresses);
                 match rest.iter().next()? {
-                    context::USER if has_address(rest) => Some(Split { kernel, user: rest }),
+                    context::USER | context::UNWOUND if has_address(rest) => Some(Split { kernel, user: rest }),
                     // Nothing is known of the user part, which comes in a record of its own.
                     context::USER_DEFERRED => Some(Split { kernel, user: none }),
                     _ => None,
@@ -50,6 +50,13 @@ impl<'c> Split<'c> {
             _ => None,
         }
     }
+}
+
+/// Whether the addresses of a part behind its first are those that calls return to. Those of an unwound part are of the
+/// calls themselves.
+#[inline]
+pub fn has_return_addresses(part: Callchain<'_>) -> bool {
+    part.iter().next() != Some(context::UNWOUND)
 }
 
 /// Whether an address follows the marker.
@@ -174,9 +181,11 @@ mod tests {
 
     #[test]
     fn stacks_of_the_usual_form_have_two_parts() {
-        use context::{GUEST_USER, KERNEL, USER, USER_DEFERRED};
+        use context::{GUEST_USER, KERNEL, UNWOUND, USER, USER_DEFERRED};
         assert_eq!(lengths(&[KERNEL, K, K + 1, USER, 1, 2, 3]), Some((3, 4)));
         assert_eq!(lengths(&[KERNEL, K]), Some((2, 0)));
+        assert_eq!(lengths(&[KERNEL, K, UNWOUND, 1, 2]), Some((2, 3)));
+        assert_eq!(lengths(&[UNWOUND, 1, 2]), Some((0, 3)));
         assert_eq!(lengths(&[USER, 5]), Some((0, 2)));
         assert_eq!(lengths(&[KERNEL, K, USER_DEFERRED, 77]), Some((2, 0)));
         for other in

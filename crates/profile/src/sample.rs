@@ -2,9 +2,11 @@
 
 use afterimage_perf_data::record::Sample;
 use afterimage_perf_data::{Callchain, Layout, RawRecord, Result, SampleType};
+use afterimage_unwind::StackEnd;
 
 use crate::loc::CpuMode;
 use crate::state::{CommId, ProcessId, SpaceId, ThreadId};
+use crate::unwinding::COPIES;
 
 /// A sample at its time: its fields, borrowed from the recording, and who was running.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +44,8 @@ pub struct TimedSample<'f> {
     pub cgroup: Option<u64>,
     /// The stack with its markers, innermost first; empty without one.
     pub chain: Callchain<'f>,
+    /// Why its stack ended, where that was unwound from a copy.
+    pub stack_end: Option<StackEnd>,
     /// The record itself.
     pub raw: RawRecord<'f>,
     /// How the record is laid out.
@@ -59,6 +63,12 @@ impl<'f> TimedSample<'f> {
     /// Whether a handler wrote it (`emit`, or values and labels of one from an object): then the record is that of the event which takes the handler's output.
     pub fn is_emitted(&self) -> bool {
         self.emitted
+    }
+
+    /// Whether registers and stack of the process were copied with it, and its stack is wanted.
+    #[inline]
+    pub(crate) fn has_copies(&self) -> bool {
+        self.layout.sample_type.contains(COPIES) && !self.emitted
     }
 
     /// Whether its weight is three numbers in one word (`PERF_SAMPLE_WEIGHT_STRUCT`).

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use afterimage_perf_data::Error;
 use afterimage_perf_data::record::kind;
 
+use crate::unwinding::StackEnds;
+
 /// What a replay saw, and what it could not use. Counts of records, unless said otherwise.
 #[derive(Debug, Default)]
 pub struct ReplayStats {
@@ -44,6 +46,8 @@ pub struct ReplayStats {
     pub filtered_samples: u64,
     /// THROTTLE records: times that an event was held back.
     pub throttles: u64,
+    /// Why stacks ended that were unwound from copies; none unless they were ([`replay_unwinding`](crate::replay_unwinding)).
+    pub stack_ends: StackEnds,
     /// FINISHED_ROUND records.
     pub rounds: u64,
     /// Whether the recording was ended as it should be; if not, it goes up to the last pass that was written.

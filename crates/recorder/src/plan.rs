@@ -85,8 +85,11 @@ pub struct Plan {
     pub command: Vec<OsString>,
     /// New threads and children of a sampled task are sampled too.
     pub inherit: bool,
-    /// Callchains by frame pointer.
+    /// Callchains: by frame pointer, unless stacks are copied.
     pub callchain: bool,
+    /// So many bytes of the user's stack are copied with each sample, for its user part to be unwound from when the recording
+    /// is read: a multiple of 8, at most [`MAX_STACK_COPY`](afterimage_perf_event::config::MAX_STACK_COPY).
+    pub stack_copy: Option<u32>,
     /// Data pages of each sampling and handler ring, a power of two.
     pub pages: usize,
     /// Where it goes.
@@ -124,6 +127,7 @@ impl Default for Plan {
             command: Vec::new(),
             inherit: true,
             callchain: false,
+            stack_copy: None,
             pages: 128,
             destination: Destination::File("perf.data".into()),
             duration: None,

@@ -112,7 +112,8 @@ impl Session {
         if let Some(frames) = max_stack {
             notes.push(format!("call chains have at most {frames} frames: the handler walks the user's stack too"));
         }
-        let mut config = Config { rate: plan.rate, callchain: plan.callchain, max_stack, ..Config::default() };
+        let (rate, callchain, stack_copy) = (plan.rate, plan.callchain, plan.stack_copy);
+        let mut config = Config { rate, callchain, stack_copy, max_stack, ..Config::default() };
         if let Some(by) = &plan.by {
             by.fill_in(&mut config);
         }

@@ -23,6 +23,7 @@ use crate::elf::{Builder, Origin, build_id_of};
 use crate::error::ErrorKind;
 use crate::source::{Files, Identity, PathKind, Place, RealFiles, Source, Tables, classify, plain_path, read_all};
 use crate::{Reason, SymbolTable};
+pub(crate) use content::machine_of;
 pub use content::{Machine, ObjectFile};
 use debugfile::DebugDirs;
 pub use fetch::{Fetch, Wanted};

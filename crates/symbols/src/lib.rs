@@ -31,6 +31,7 @@ mod notes;
 pub mod perfmap;
 mod reason;
 pub mod source;
+mod unwind;
 pub mod vdso;
 
 pub use demangle::demangle;
@@ -42,3 +43,4 @@ pub use names::Hit;
 pub use notes::build_id_of_notes;
 pub use reason::Reason;
 pub use source::{PathKind, classify};
+pub use unwind::{Placed, UnwindSections};

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::{Reason, SymbolTable};
+use crate::{Error, Reason, SymbolTable, UnwindSections, unwind};
 
 /// Largest image that is read; the real ones are one to four pages.
 const MAX_IMAGE: u64 = 1 << 20;
@@ -21,6 +21,22 @@ pub struct Vdso {
     pub table: Arc<SymbolTable>,
     /// The length of the mapping in bytes. A mapping of another length holds another image (of 32-bit processes).
     pub len: u64,
+    image: Arc<[u8]>,
+}
+
+impl Vdso {
+    /// Its bytes.
+    pub fn image(&self) -> &Arc<[u8]> {
+        &self.image
+    }
+
+    /// Its unwind tables.
+    ///
+    /// # Errors
+    /// When the image is not an object of little-endian 64-bit words.
+    pub fn unwind_sections(&self) -> Result<UnwindSections, Error> {
+        unwind::of_image(&self.image)
+    }
 }
 
 /// The vDSO of our own process.
@@ -30,7 +46,7 @@ pub struct Vdso {
 pub fn own() -> Result<Vdso, Reason> {
     let image = read_image().ok_or(Reason::NoVdso)?;
     let table = SymbolTable::from_elf(&image).map_err(|_| Reason::NoVdso)?;
-    Ok(Vdso { table: Arc::new(table), len: image.len() as u64 })
+    Ok(Vdso { table: Arc::new(table), len: image.len() as u64, image: image.into() })
 }
 
 fn read_image() -> Option<Vec<u8>> {

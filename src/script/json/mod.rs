@@ -77,6 +77,11 @@ impl<'f> JsonPrinter<'f> {
         self.places.resolver.frame(state, loc)
     }
 
+    /// The same, for finding more by it.
+    pub(super) fn resolver_mut(&mut self) -> &mut Resolver {
+        &mut self.places.resolver
+    }
+
     /// Appends the line of one sample, and of what was said of it.
     pub(super) fn sample(&mut self, out: &mut Vec<u8>, state: &State, sample: &TimedSample<'_>, said: &[Said<'_>]) {
         let Some(event) = self.events.get(sample.event) else { return };
@@ -112,6 +117,9 @@ impl<'f> JsonPrinter<'f> {
                 frame.close();
             });
             list.close();
+            if let Some(end) = sample.stack_end {
+                object.plain("stack_end", end.key());
+            }
         }
         if let Some(addr) = sample.addr {
             object.address("addr", addr);

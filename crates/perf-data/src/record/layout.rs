@@ -12,6 +12,8 @@ pub struct Layout {
     pub sample_id_all: bool,
     /// How many user registers a sample holds.
     pub regs_user: u32,
+    /// Which: a bit of asm/perf_regs.h each.
+    pub regs_user_mask: u64,
     /// How many interrupt registers a sample holds.
     pub regs_intr: u32,
     /// Branch stacks begin with a hardware index.
@@ -58,6 +60,7 @@ impl Layout {
             read_format: attr.read_format,
             sample_id_all: attr.flags.contains(AttrFlags::SAMPLE_ID_ALL),
             regs_user: attr.sample_regs_user.count_ones(),
+            regs_user_mask: attr.sample_regs_user,
             regs_intr: attr.sample_regs_intr.count_ones(),
             branch_hw_index: attr.branch_sample_type & BRANCH_HW_INDEX != 0,
             branch_counters: attr.branch_sample_type & BRANCH_COUNTERS != 0,

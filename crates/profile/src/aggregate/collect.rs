@@ -18,7 +18,7 @@ use super::user_part::{UserPart, user_part};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::filter::{FilterKind, SampleFilter};
 use crate::loc::CpuMode;
-use crate::parts::{KnownParts, Split, Under};
+use crate::parts::{KnownParts, Split, Under, has_return_addresses};
 use crate::replay::Sink;
 use crate::said::Said;
 use crate::sample::TimedSample;
@@ -266,8 +266,9 @@ impl<'f> Collector<'f> {
     /// The places of a part that begins with its marker, to `walked`.
     fn look_up(&mut self, state: &State, sample: &TimedSample<'_>, part: Callchain<'_>, mode: CpuMode) {
         self.walked.clear();
+        let calls = has_return_addresses(part);
         for (nth, addr) in part.iter().skip(1).enumerate() {
-            self.walked.push(self.places.of(state, sample, mode, addr, nth > 0));
+            self.walked.push(self.places.of(state, sample, mode, addr, calls && nth > 0));
         }
     }
 

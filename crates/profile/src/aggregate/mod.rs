@@ -20,8 +20,9 @@ mod weight;
 use afterimage_perf_data::{AnySource, FileReader};
 
 use crate::filter::Filters;
-use crate::replay::{ReplayOptions, replay_from};
+use crate::replay::ReplayOptions;
 use crate::resolve::Resolver;
+use crate::unwinding::{Naming, replay_unwinding};
 use collect::Collector;
 pub(crate) use collect::EventSums;
 pub use labels::{Label, SaidSum};
@@ -116,8 +117,10 @@ pub fn aggregate_with(
     resolver: &mut Resolver,
     columns: &mut dyn Columns,
 ) -> Profile {
-    let mut collector = Collector::new(reader.events().len(), reader.private(), options, columns);
-    let replayed = replay_from(reader, source, &options.replay, &mut collector);
+    let collector = Collector::new(reader.events().len(), reader.private(), options, columns);
+    let mut naming = Naming { sink: collector, resolver: &mut *resolver };
+    let replayed = replay_unwinding(reader, source, &options.replay, &mut naming);
+    let collector = naming.sink;
     resolver.learn(source);
     Profile::new(reader, options, collector, replayed, resolver)
 }

@@ -9,17 +9,21 @@ use afterimage_perf_data::{Callchain, context};
 pub(crate) fn user_part(chain: Callchain<'_>) -> Option<UserPart> {
     let values = chain.iter();
     // The end of a long stack may be far from its beginning, which is at hand.
-    if values.len() > FEW + 1 && values.clone().next() == Some(context::USER) {
+    if values.len() > FEW + 1 && values.clone().next().is_some_and(is_user) {
         return Some(UserPart::Long);
     }
     let mut last = None;
     for value in values.rev().take(FEW + 1) {
         if context::is_marker(value) {
-            return (value == context::USER).then_some(UserPart::Short);
+            return is_user(value).then_some(UserPart::Short);
         }
         last = last.or(Some(value));
     }
     last.filter(|addr| addr >> 63 == 0).map(|_| UserPart::Long)
+}
+
+fn is_user(value: u64) -> bool {
+    matches!(value, context::USER | context::UNWOUND)
 }
 
 /// Frames of a user part that are suspiciously few.

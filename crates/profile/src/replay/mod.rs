@@ -497,6 +497,7 @@ impl<'f> Run<'f> {
             addr: fields.addr,
             cgroup: rest.cgroup,
             chain: fields.chain,
+            stack_end: None,
             raw: *raw,
             layout,
             emitted: rest.emitted,

@@ -5,11 +5,43 @@ use std::sync::Arc;
 
 use afterimage_perf_data::BuildId;
 use afterimage_symbols::lines::SourceFrame;
-use afterimage_symbols::{ObjectFile, PathKind, Reason, demangle};
+use afterimage_symbols::{ObjectFile, PathKind, Reason, UnwindSections, demangle};
+use afterimage_unwind::Code;
 
 use super::{Resolver, kernel};
 use crate::loc::{Loc, Place};
 use crate::state::{ObjectId, State};
+
+/// The unwind tables of an object, and its code.
+pub(crate) struct FoundTables {
+    pub(crate) sections: UnwindSections,
+    pub(crate) code: Box<dyn Code>,
+}
+
+struct Opened(ObjectFile);
+
+impl Code for Opened {
+    fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        let code = self.0.code(address, to.len() as u64).filter(|code| code.len() == to.len());
+        code.is_some_and(|code| {
+            to.copy_from_slice(&code);
+            true
+        })
+    }
+}
+
+/// A vDSO: its addresses are places in its image.
+struct Image(Arc<[u8]>);
+
+impl Code for Image {
+    fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        let from = usize::try_from(address).ok().and_then(|from| self.0.get(from..)?.get(..to.len()));
+        from.is_some_and(|code| {
+            to.copy_from_slice(code);
+            true
+        })
+    }
+}
 
 impl Resolver {
     /// From the start of the symbol at a place to its end: kernel addresses of [`Place::Kernel`] and [`Place::Text`]
@@ -46,6 +78,23 @@ impl Resolver {
         let object = state.object_details(id).ok_or(Reason::NoMapping)?;
         self.ask_user(state);
         self.user.as_mut().ok_or(Reason::NoFile)?.file(id, object)
+    }
+
+    /// The unwind tables of an object.
+    ///
+    /// # Errors
+    /// Why there are none: as of [`file`](Resolver::file), but for archives, which keep none.
+    pub(crate) fn unwind_tables(&mut self, state: &State, id: ObjectId) -> Result<FoundTables, Reason> {
+        let object = state.object_details(id).ok_or(Reason::NoMapping)?;
+        self.ask_user(state);
+        if object.kind == PathKind::Vdso {
+            let own = self.user.as_mut().ok_or(Reason::NoFile)?.vdso(object)?;
+            let sections = own.unwind_sections().map_err(|_| Reason::Damaged)?;
+            return Ok(FoundTables { sections, code: Box::new(Image(own.image().clone())) });
+        }
+        let file = self.user.as_mut().ok_or(Reason::NoFile)?.whole_file(object)?;
+        let sections = file.unwind_sections().map_err(|_| Reason::Damaged)?;
+        Ok(FoundTables { sections, code: Box::new(Opened(file)) })
     }
 
     /// The symbol at an address of an object's own address space, and how many bytes into it that is.

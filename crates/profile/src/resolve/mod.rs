@@ -16,6 +16,7 @@ use afterimage_symbols::lines::DwarfLines;
 use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, Refused, demangle};
 use rustc_hash::FxHashMap;
 
+pub(crate) use content::FoundTables;
 pub use frame::{Dso, Frame, FrameKind, SymId};
 pub use keep::Kept;
 use kernel::KernelNames;

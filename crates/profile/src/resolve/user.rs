@@ -140,6 +140,12 @@ impl UserNames {
         self.first(object, |finder, request| finder.file(request))
     }
 
+    /// The file of an object as it is on this machine, also where an archive keeps some of it: tables that stacks are unwound
+    /// by are in no archive.
+    pub(crate) fn whole_file(&mut self, object: &Object) -> Result<ObjectFile, Reason> {
+        self.first(object, |finder, request| finder.file(request))
+    }
+
     /// The names of an object, where they are of a file.
     pub(crate) fn table(&mut self, id: ObjectId, object: &Object) -> Result<&SymbolTable, Reason> {
         if self.kept.get(id, object).is_some() {
@@ -197,7 +203,8 @@ impl UserNames {
         }
     }
 
-    fn vdso(&mut self, object: &Object) -> Result<&SymbolTable, Reason> {
+    /// The vDSO that was mapped.
+    pub(crate) fn vdso(&mut self, object: &Object) -> Result<&vdso::Vdso, Reason> {
         if !self.same_kernel {
             return Err(Reason::NoVdso);
         }
@@ -209,12 +216,12 @@ impl UserNames {
         if object.live.last().is_some_and(|live| live.end.wrapping_sub(live.start) != own.len) {
             return Err(Reason::NoVdso);
         }
-        Ok(&own.table)
+        Ok(own)
     }
 
     fn in_vdso(&mut self, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
-        let table = self.vdso(object)?;
-        let hit = table.lookup_offset(addr).ok_or(Reason::NotInSymbol)?;
+        let own = self.vdso(object)?;
+        let hit = own.table.lookup_offset(addr).ok_or(Reason::NotInSymbol)?;
         Ok(UserHit { name: hit.name, id: hit.id, start: hit.start, offset: hit.offset, jit: false })
     }
 
@@ -231,7 +238,7 @@ impl UserNames {
         }
         let content = match object.kind {
             PathKind::Vdso => {
-                let table = self.vdso(object)?;
+                let table = self.vdso(object)?.table.as_ref();
                 let vaddrs = offsets.iter().filter_map(|offset| table.vaddr_of_offset(*offset)).collect();
                 KeptContent::of_object(table, None, &vaddrs, text)
             }

@@ -256,7 +256,7 @@ pub(crate) fn walk_chain(
     mut visit: impl FnMut(u64, CpuMode, bool),
 ) {
     let mut mode = sample_mode;
-    let mut is_caller = false;
+    let (mut is_caller, mut calls) = (false, true);
     let mut any = false;
     for value in chain.iter() {
         if context::is_marker(value) {
@@ -265,7 +265,7 @@ pub(crate) fn walk_chain(
             }
             if let Some(new) = CpuMode::of_marker(value) {
                 mode = new;
-                is_caller = false;
+                (is_caller, calls) = (false, value != context::UNWOUND);
             }
             continue;
         }
@@ -274,7 +274,7 @@ pub(crate) fn walk_chain(
         }
         any = true;
         visit(value, mode, is_caller);
-        is_caller = true;
+        is_caller = calls;
     }
     if !any {
         visit(ip, sample_mode, false);

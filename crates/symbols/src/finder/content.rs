@@ -14,7 +14,7 @@ use crate::elf::{Builder, Segment, build_id_of, debuglink_of, segments_of};
 use crate::kept::KeptContent;
 use crate::lines::{DwarfLines, has_lines};
 use crate::source::{PathKind, Source, Tables, classify, read_all};
-use crate::{Error, ErrorKind, Reason, SymbolTable};
+use crate::{Error, ErrorKind, Reason, SymbolTable, UnwindSections};
 
 /// The most code that is read at once, in bytes: no function is longer.
 const MAX_CODE: u64 = 16 << 20;
@@ -44,6 +44,15 @@ impl Machine {
             "aarch64" | "arm64" => Machine::Aarch64,
             _ => Machine::Other,
         }
+    }
+}
+
+pub(crate) fn machine_of(architecture: object::Architecture) -> Machine {
+    match architecture {
+        object::Architecture::X86_64 => Machine::X86_64,
+        object::Architecture::I386 => Machine::X86,
+        object::Architecture::Aarch64 => Machine::Aarch64,
+        _ => Machine::Other,
     }
 }
 
@@ -183,12 +192,7 @@ impl Finder {
             return Err(Reason::BuildIdDiffers);
         }
         let file = object::File::parse(&tables).map_err(|_| Reason::Damaged)?;
-        let machine = match file.architecture() {
-            object::Architecture::X86_64 => Machine::X86_64,
-            object::Architecture::I386 => Machine::X86,
-            object::Architecture::Aarch64 => Machine::Aarch64,
-            _ => Machine::Other,
-        };
+        let machine = machine_of(file.architecture());
         let debug = if has_lines(&file) {
             None
         } else {
@@ -283,6 +287,23 @@ impl ObjectFile {
             let _ = builder.add_debug_file(&Tables::of(&**debug));
         }
         Ok(builder.finish())
+    }
+
+    /// Its unwind tables; `.debug_frame` from its debug file where it has none itself.
+    ///
+    /// # Errors
+    /// When it is not an object of little-endian 64-bit words, and of what an archive keeps.
+    pub fn unwind_sections(&self) -> Result<UnwindSections, Error> {
+        let Body::Open { source, debug } = &self.body else {
+            return Err(Error::new(ErrorKind::Damaged, "no unwind tables in an archive"));
+        };
+        let mut sections = UnwindSections::of(&Tables::of(&**source), source.len())?;
+        if let (None, Some(debug)) = (&sections.debug_frame, debug) {
+            // A debug file that cannot be read leaves the tables of the object.
+            let of_debug = UnwindSections::of(&Tables::of(&**debug), debug.len()).ok();
+            sections.debug_frame = of_debug.and_then(|sections| sections.debug_frame);
+        }
+        Ok(sections)
     }
 
     /// The address of a symbol in the object's own address space.
