@@ -26,6 +26,10 @@ pub(super) fn head(out: &mut dyn Write, ends: &StackEnds) -> io::Result<()> {
     for (end, stacks) in early(ends) {
         writeln!(out, "#   {}: {end}", grouped(stacks))?;
     }
+    let cut = ends.iter().find(|(end, _)| *end == StackEnd::Truncated).map_or(0, |(_, stacks)| stacks);
+    if cut.saturating_mul(10) >= all {
+        writeln!(out, "#   hint: --call-graph dwarf,SIZE copies more of each stack, up to 65528 bytes")?;
+    }
     writeln!(out, "#")
 }
 

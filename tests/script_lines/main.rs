@@ -12,3 +12,4 @@ mod hand;
 mod json;
 mod modes;
 mod registers;
+mod unwound;

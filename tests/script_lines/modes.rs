@@ -146,33 +146,6 @@ fn switched_output() {
     assert!(total > 100, "{total}");
 }
 
-/// Stacks for unwinding: the user's part of a chain is made by perf when it reads, from a copy of the stack, and is not in the
-/// recording. What is in it has to be alike, and to be what perf's chains begin with.
-#[test]
-fn copied_stacks() {
-    if !has("copied_stacks", &NEEDS) {
-        return;
-    }
-    let options = ["--call-graph", "dwarf,4096", "-e", "cpu-clock", "-F", "499"];
-    let (_folder, path) = record("stacks", &options, &busy());
-    counts(By::Name, &path, &[]).unwrap();
-    let recorded = ["-G", "-F", "comm,tid,time,event,ip"];
-    assert!(lines(By::Name, &path, &recorded, &[]).unwrap() > 20);
-    assert!(lines(By::Name, &path, &["-F", "time,event,uregs", "-G"], &[]).unwrap() > 20);
-    let ours = ours(By::Name, &path, &[&["script"], LINES].concat());
-    let theirs = perfs(By::Name, &path, &[&["script", "--no-inline"], LINES].concat()).unwrap();
-    let (ours, theirs): (Vec<_>, Vec<_>) = (ours.split("\n\n").collect(), theirs.split("\n\n").collect());
-    assert_eq!(ours.len(), theirs.len());
-    let mut longer = 0;
-    for (our, their) in ours.iter().zip(&theirs) {
-        // What cannot be unwound has no user part there.
-        let begins = their.starts_with(our) || our.starts_with(their);
-        assert!(begins, "ours\n{our}\ntheirs\n{their}");
-        longer += usize::from(their.len() > our.len());
-    }
-    println!("{} samples, perf unwinds {longer}", ours.len());
-}
-
 #[test]
 fn data_addresses() {
     if !has("data_addresses", &NEEDS) {

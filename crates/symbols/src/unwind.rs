@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, damaged};
 use crate::finder::machine_of;
 
 /// The most bytes of one section: the tables of the largest programs have some ten million.
-const MAX_SECTION: u64 = 256 << 20;
+const MAX_SECTION: u64 = 64 << 20;
 
 /// A section with the address that it asks for, in the object's own address space.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::rule::Span;
 use crate::stack::{Miss, StackCopy};
 
 /// Real ones have a dozen operations.
-const MOST_OPERATIONS: u32 = 1000;
+const MOST_OPERATIONS: u32 = 100;
 
 const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
 

@@ -1,6 +1,7 @@
 //! Which entry of a table covers an address.
 
 use gimli::{BaseAddresses, CieOrFde, EndianSlice, LittleEndian, UnwindOffset, UnwindSection};
+use rustc_hash::FxHashMap;
 
 use crate::table::Section;
 
@@ -83,10 +84,22 @@ impl Index {
         S::Offset: UnwindOffset<usize>,
     {
         let mut all: Vec<(u64, u64)> = Vec::new();
+        // What entries share stands before them. None is read again for each of them, however long it is.
+        let mut shared = FxHashMap::default();
         let mut entries = section.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
-            let CieOrFde::Fde(partial) = entry else { continue };
-            let Ok(fde) = partial.parse(S::cie_from_offset) else { continue };
+            let partial = match entry {
+                CieOrFde::Cie(cie) => {
+                    shared.insert(cie.offset(), cie);
+                    continue;
+                }
+                CieOrFde::Fde(partial) => partial,
+            };
+            let of = |_: &S, _: &BaseAddresses, offset: S::Offset| {
+                let offset: usize = UnwindOffset::into(offset);
+                shared.get(&offset).cloned().ok_or(gimli::Error::NotCiePointer)
+            };
+            let Ok(fde) = partial.parse(of) else { continue };
             // What was left out by the linker stands at address 0.
             if fde.len() > 0 && fde.initial_address() != 0 {
                 all.push((fde.initial_address(), fde.offset() as u64));

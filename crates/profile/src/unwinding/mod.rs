@@ -186,11 +186,12 @@ impl Unwinding {
         // Without a marker they would be the user's.
         let marked = sample.chain.iter().next().is_some_and(context::is_marker);
         kernel.filter(|_| marked).for_each(|word| self.words.extend_from_slice(&word.to_le_bytes()));
-        let before = self.words.len();
         self.words.extend_from_slice(&context::UNWOUND.to_le_bytes());
         let end = self.walk(state, sample, regs, stack, resolver);
         if end == StackEnd::NoRegisters {
-            self.words.truncate(before);
+            // What was recorded is all that there will be.
+            self.words.clear();
+            sample.chain.iter().for_each(|word| self.words.extend_from_slice(&word.to_le_bytes()));
         }
         self.ends.add(end);
         Some(end)
