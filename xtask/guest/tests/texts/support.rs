@@ -39,6 +39,7 @@ pub(crate) fn plan(path: &Path, command: Vec<String>, ways: Option<Vec<Way>>) ->
         command: command.into_iter().map(Into::into).collect(),
         inherit: true,
         callchain: false,
+        stack_copy: None,
         pages: 128,
         destination: Destination::File(path.to_owned()),
         duration: None,
