@@ -134,6 +134,7 @@ fn an_object_has_all_that_a_sample_has() {
         "callchain": [from, to]
     });
     let more = json!({
+        "stack_end": "no-registers",
         "addr": "0xbeef", "id": 1, "stream_id": 12, "weight": 3, "ins_lat": 2, "retire_lat": 1,
         "data_src": {"value": "0x10268100142", "operation": "LOAD", "level": "L1 or L1 hit", "snoop": "None",
             "translation": "L1 or L2 hit", "locked": "No", "blocked": "N/A"},
