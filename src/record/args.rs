@@ -39,7 +39,7 @@ pub(crate) struct RecordArgs {
     /// Record call chains by frame pointer
     #[arg(short = 'g')]
     pub(crate) callchain: bool,
-    /// How call chains are taken: fp, by frame pointers, or dwarf[,SIZE]: each sample carries SIZE bytes of its stack (8192), and reports unwind it
+    /// How call chains are taken: fp, by frame pointers, or dwarf or dwarf,SIZE: each sample carries SIZE bytes of its stack (8192), and reports unwind it
     #[arg(long = "call-graph", value_name = "MODE[,SIZE]")]
     pub(crate) call_graph: Option<String>,
     /// Record no call chains, whatever else asks for them: a handler may then walk stacks itself
