@@ -101,6 +101,7 @@ fn begin(piece: &Piece<'_>, way: Way) -> Captured {
         len: piece.length,
         name: piece.name.to_vec(),
         tag: (program && kind != TextKind::Cbpf).then_some(piece.tag),
+        own_tag: None,
         id: None,
         function: program.then_some(piece.function),
         kind,

@@ -17,6 +17,9 @@ pub struct Captured {
     pub name: Vec<u8>,
     /// Of a program, its tag; of a subprogram, the subprogram's own.
     pub tag: Option<[u8; 8]>,
+    /// Of the main function of several, the tag of its own instructions, where the way knows it: kernels name the function by
+    /// one or by the other.
+    pub own_tag: Option<[u8; 8]>,
     /// The program's id, where the way knows it. At its free the kernel has forgotten it.
     pub id: Option<u32>,
     /// Which function of its program it is, the main one being 0.

@@ -202,6 +202,7 @@ fn functions(program: &CapturedProgram, event: &BpfEvent, into: &mut Vec<Capture
             len: *len,
             // The main function goes by the tag of the whole program.
             tag: if at == 0 { Some(event.tag) } else { tags.get(at).copied() },
+            own_tag: tags.get(at).copied(),
             id: Some(event.prog_id),
             function: Some(at as u32),
             kind: if at == 0 { TextKind::Program } else { TextKind::Subprogram },
@@ -222,6 +223,7 @@ pub(super) fn empty() -> Captured {
         len: 0,
         name: Vec::new(),
         tag: None,
+        own_tag: None,
         id: None,
         function: None,
         kind: TextKind::Unknown,

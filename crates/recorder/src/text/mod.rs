@@ -10,6 +10,8 @@ mod living;
 mod lost;
 mod program_info;
 mod rescan;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod twice;
 mod watch;
@@ -481,13 +483,11 @@ impl Texts {
 /// length that came with it. The first of several functions goes by a tag of its own or by its program's.
 fn is_of(captured: &Captured, text: &Text<'_>) -> bool {
     let named = captured.name.is_empty() || captured.name == text.name.as_bytes();
+    let tagged = |tag: [u8; 8]| text.name.starts_with(&format!("bpf_prog_{:016x}", u64::from_be_bytes(tag)));
     let of_program = match (captured.id, text.program, captured.tag) {
         (Some(id), Some(program), _) => program.id == id,
-        // That tells of no program. Where records were lost, another may have stood there at the time of the copy.
-        (_, _, Some(_)) if captured.function == Some(0) && captured.functions > 1 => {
-            text.name.starts_with("bpf_prog_") && !text.uncertain
-        }
-        (_, _, Some(tag)) => text.name.starts_with(&format!("bpf_prog_{:016x}", u64::from_be_bytes(tag))),
+        // Records that nobody knows to be lost yet may have told of another text at its place.
+        (_, _, Some(tag)) => tagged(tag) || captured.own_tag.is_some_and(tagged),
         (_, _, None) => true,
     };
     named && of_program && text.length.is_none_or(|length| length == captured.len)

@@ -71,8 +71,8 @@ fn a_recorder_with_small_rings() {
     println!("{:?}", outcome.problems);
 }
 
-/// Records. In a guest texts come so slowly that rings of one page hold them all, so the recorder is stopped for a while in
-/// the middle. Gives the recording and what the loads say.
+/// Records, and stops the recorder for a while in the middle: then the rings overflow. Gives the recording and what the loads
+/// say.
 fn recorded(folder: &Path) -> (Vec<u8>, Vec<Value>) {
     let said = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     let mut recorder = Command::new(std::env::current_exe().unwrap())
@@ -86,12 +86,10 @@ fn recorded(folder: &Path) -> (Vec<u8>, Vec<Value>) {
         assert!(start.elapsed() < Duration::from_secs(60), "nothing is loaded");
         std::thread::sleep(Duration::from_millis(5));
     }
-    if guest().is_some() {
-        let pid = Pid::from_raw(i32::try_from(recorder.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::STOP).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
-        kill_process(pid, Signal::CONT).unwrap();
-    }
+    let pid = Pid::from_raw(i32::try_from(recorder.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(pid, Signal::CONT).unwrap();
     assert!(recorder.wait().unwrap().success());
     let logs = ["bpf", "fentry", "module"].map(said);
     let objects = logs.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -67,6 +67,7 @@ fn filter(time: u64, addr: u64, failed: bool) -> Captured {
         len: 40,
         name: Vec::new(),
         tag: None,
+        own_tag: None,
         id: None,
         function: Some(0),
         kind: TextKind::Cbpf,
