@@ -110,10 +110,18 @@ fn write(path: &Path, input: &Input, reader: &FileReader<'_>, private: &Private,
         return out::flush(&mut to);
     }
     let shown = || path.display().to_string();
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        let problem = Problem::usage(format!("{}: not an ordinary file", path.display()));
+        return Err(problem.hint("-o - writes to standard output").into());
+    }
+    // Links are followed, as they are where a file is written in its place.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or("archive".as_ref()));
     name.push(format!(".{}", std::process::id()));
     let aside = path.with_file_name(name);
+    // One that was killed may have had the same number.
+    let _ = fs::remove_file(&aside);
     let file = create(&aside).with_context(shown)?;
     let written = if again {
         let mut to = BufWriter::with_capacity(out::BUFFER, file);

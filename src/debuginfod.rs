@@ -5,6 +5,7 @@
 //! build ID that was asked for before it is kept. A server that let a file's time run out is not asked again.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +45,8 @@ pub(crate) struct Servers {
     cache: Cache,
     /// With whether each is asked still.
     urls: RefCell<Vec<(String, bool)>>,
+    /// Files that no server gave.
+    missing: RefCell<HashSet<String>>,
     report: Report,
 }
 
@@ -56,7 +59,8 @@ impl Servers {
         let of_environment = std::env::var(SERVERS).unwrap_or_default();
         let named = if named.is_empty() { of_environment } else { named.to_owned() };
         let mut urls = Vec::new();
-        for url in named.split_whitespace() {
+        // Words of elfutils about signatures of files, which are not looked at here.
+        for url in named.split_whitespace().filter(|word| !word.starts_with("ima:")) {
             let speaks = url.starts_with("http://") || cfg!(feature = "tls") && url.starts_with("https://");
             if !speaks {
                 let problem = Problem::usage(format!("--debuginfod: {url}: not an address of HTTP"));
@@ -83,7 +87,7 @@ impl Servers {
             .http_status_as_error(false)
             .max_redirects(3)
             .build();
-        Ok(Servers { agent: config.into(), cache, urls: RefCell::new(urls), report })
+        Ok(Servers { agent: config.into(), cache, urls: RefCell::new(urls), missing: RefCell::default(), report })
     }
 
     /// One file from one server; `None` where that does not have it.
@@ -133,6 +137,9 @@ impl Fetch for Servers {
                 return Some(kept);
             }
         }
+        if self.missing.borrow().contains(&name) {
+            return None;
+        }
         for (server, asked) in self.urls.borrow_mut().iter_mut().filter(|(_, asked)| *asked) {
             match self.get(server, build_id, what, &name) {
                 Ok(Some(file)) => return Some(file),
@@ -144,6 +151,7 @@ impl Fetch for Servers {
             }
         }
         self.report.with(|told| told.not_there += 1);
+        self.missing.borrow_mut().insert(name);
         None
     }
 }

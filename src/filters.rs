@@ -19,11 +19,16 @@ pub(crate) fn read(args: &FilterArgs) -> anyhow::Result<Filters> {
         cpus: given(&args.cpu, "cpu", Numbers::parse)?,
         pids: given(&args.pid, "pid", Numbers::parse)?,
         tids: given(&args.tid, "tid", Numbers::parse)?,
-        comms: given(&args.comms, "comms", Names::parse)?,
-        dsos: given(&args.dsos, "dsos", Names::parse)?,
-        symbols: given(&args.symbols, "symbols", Names::parse)?,
+        comms: given(&args.comms, "comms", names)?,
+        dsos: given(&args.dsos, "dsos", names)?,
+        symbols: given(&args.symbols, "symbols", names)?,
         ..Filters::default()
     })
+}
+
+fn names(text: &str) -> Result<Names, String> {
+    let names = Names::parse(text).map_err(|error| error.to_string())?;
+    if names.is_empty() { Err("no name".to_owned()) } else { Ok(names) }
 }
 
 fn given<T, E: std::fmt::Display>(

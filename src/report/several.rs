@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use afterimage_perf_data::FileReader;
-use afterimage_profile::{FilterKind, Key, Node, Profile, Reason, Resolver, Row, Tree, Weight, aggregate_with};
+use afterimage_profile::{FilterKind, Key, Node, Profile, Reason, Resolver, Row, Tree, Trees, Weight, aggregate_with};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
@@ -104,7 +104,9 @@ fn events(files: &[OneFile], plan: &Plan) -> anyhow::Result<Vec<Event>> {
     let mut events: Vec<Event> = Vec::new();
     for (file, of) in files.iter().enumerate() {
         for (nth, event) in of.profile.events.iter().enumerate() {
-            match events.iter_mut().find(|known| *known.name == *event.name) {
+            // Of several events of one name the first goes with the first.
+            let free = |known: &&mut Event| known.of.last().is_none_or(|(last, _)| *last != file);
+            match events.iter_mut().filter(free).find(|known| *known.name == *event.name) {
                 Some(known) => known.of.push((file, nth)),
                 None => events.push(Event { name: event.name.to_string(), of: vec![(file, nth)] }),
             }
@@ -235,31 +237,33 @@ fn one_event(out: &mut dyn Write, plan: &Plan, files: &[OneFile], event: &Event)
         let of = event.of.iter().find(|(of, _)| of == file).map(|(_, event)| *event);
         of.and_then(|event| files[*file].chains.get(event)).copied().unwrap_or(false)
     };
+    let mut trees: Vec<Option<Trees<'_>>> =
+        files.iter().map(|file| plan.draws_chains().then(|| file.profile.trees())).collect();
     for nth in stdio::order(plan, &rows, &cells, &shown) {
         table.row(out, &cells, nth)?;
         if plan.draws_chains() {
             let parts: Vec<&(usize, Row)> = parts[nth].iter().filter(|(file, _)| draws(file)).collect();
-            chains(out, plan, files, &rows[nth], &parts, whole.period)?;
+            chains(out, plan, files, &mut trees, &rows[nth], (&parts, whole.period))?;
         }
     }
     Ok(())
 }
 
 /// Draws the chains of a row, those of all files as one.
-fn chains(
+fn chains<'f>(
     out: &mut dyn Write,
     plan: &Plan,
-    files: &[OneFile],
+    files: &'f [OneFile],
+    trees: &mut [Option<Trees<'f>>],
     row: &Row,
-    parts: &[&(usize, Row)],
-    whole: u64,
+    (parts, whole): (&[&(usize, Row)], u64),
 ) -> io::Result<()> {
     let (row_total, least) = (plan.period(row), plan.graph.least_of(whole));
     if parts.is_empty() || matches!(least, Least::Period(period) if row_total < period) {
         return Ok(());
     }
-    let tree = |(file, row): &&(usize, Row)| (*file, files[*file].profile.tree(row, plan.order()));
-    let trees: Vec<(usize, Tree<'_>)> = parts.iter().map(tree).collect();
+    let tree = |(file, row): &&(usize, Row)| Some((*file, trees[*file].as_mut()?.of(row, plan.order())));
+    let trees: Vec<(usize, Tree<'f>)> = parts.iter().filter_map(tree).collect();
     let roots = trees.iter().flat_map(|(file, tree)| tree.nodes.iter().map(move |node| (*file, node)));
     let branches = forks(files, roots.collect(), row_total, least);
     stdio::draw(out, plan, branches, (row_total, whole), least)

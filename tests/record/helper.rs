@@ -51,9 +51,8 @@ pub(crate) struct Busy(Child);
 
 impl Busy {
     pub(crate) fn new() -> Busy {
-        let busy = Busy(
-            Command::new(workload::build().busy).args(["1000000000", "10"]).stdout(Stdio::null()).spawn().unwrap(),
-        );
+        let busy =
+            Busy(Command::new(workload::build().busy).args(["1000000", "10"]).stdout(Stdio::null()).spawn().unwrap());
         busy.rest();
         busy
     }

@@ -19,8 +19,8 @@ fn kill_in_the_middle(path: &Path, words: &[&str], busy: &Busy) {
     let mut recorder = start(path, words);
     busy.go(path);
     until_covered(path, AT_LEAST);
-    busy.rest();
     recorder.kill().unwrap();
+    busy.rest();
     recorder.wait().unwrap();
     assert!(path.with_extension("data.journal").exists());
 }

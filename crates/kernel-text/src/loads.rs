@@ -11,7 +11,7 @@ use crate::text::{BpfProgram, TextId};
 /// A program has at most 256 functions.
 const FUNCTIONS: usize = 512;
 /// Loads of one thread that wait for functions which are told late.
-const LOADS: usize = 4;
+const LOADS: usize = 64;
 /// Threads of which anything waits. At one more all are forgotten.
 const THREADS: usize = 4096;
 
@@ -34,6 +34,8 @@ struct Thread {
     /// By their times.
     loads: VecDeque<Load>,
     numbered: u64,
+    /// The latest time of a load that is not kept any more.
+    gone: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,14 +60,15 @@ impl Loads {
         if thread.functions.iter().any(|known| known.text == text) {
             return None;
         }
-        // Without a time nothing says that it is late.
-        let load = thread.loads.iter().find(|load| time != 0 && load.time >= time).copied();
+        // Without a time nothing says that it is late; and the load of one from before those that are kept is not there.
+        let late = time != 0 && time > thread.gone;
+        let load = thread.loads.iter().find(|load| late && load.time >= time).copied();
         let place = thread.functions.partition_point(|known| known.time <= time);
         thread.functions.insert(place, Function { time, text, load: load.map(|load| load.number) });
         if thread.functions.len() > FUNCTIONS {
-            thread.functions.pop_front();
+            thread.forget_first();
         }
-        load.map(|load| thread.of(&load))
+        load.filter(|load| thread.loads.iter().any(|known| known.number == load.number)).map(|load| thread.of(&load))
     }
 
     /// A program was loaded. Answers the functions that were told before it, and anew those of a later program that had
@@ -75,17 +78,23 @@ impl Loads {
         thread.numbered += 1;
         let load = Load { time, number: thread.numbered, program };
         let place = thread.loads.partition_point(|known| known.time <= time);
+        let before = place.checked_sub(1).and_then(|at| thread.loads.get(at)).map_or(thread.gone, |load| load.time);
         thread.loads.insert(place, load);
         let later = thread.loads.get(place + 1).copied();
-        for function in thread.functions.iter_mut().filter(|function| function.time <= time) {
+        // What came before an earlier load is of that one, or of one that is not kept any more.
+        let its = |function: &&mut Function| {
+            function.time <= time && (function.time == 0 || function.time > before || before >= time)
+        };
+        for function in thread.functions.iter_mut().filter(its) {
             if function.load.is_none() || function.load == later.map(|load| load.number) {
                 function.load = Some(load.number);
             }
         }
         let loaded = std::iter::once(load).chain(later).map(|load| thread.of(&load)).collect();
         if thread.loads.len() > LOADS {
-            let gone = thread.loads.pop_front().map(|load| load.number);
-            thread.functions.retain(|function| function.load.is_none() || function.load != gone);
+            if let Some(gone) = thread.loads.pop_front() {
+                thread.forget(&gone);
+            }
         }
         loaded
     }
@@ -97,13 +106,32 @@ impl Loads {
 
     fn thread(&mut self, origin: u32) -> &mut Thread {
         if self.threads.len() >= THREADS && !self.threads.contains_key(&origin) {
-            self.threads.clear();
+            self.threads.retain(|_, thread| thread.functions.iter().any(|function| function.load.is_none()));
+            if self.threads.len() >= THREADS {
+                self.threads.clear();
+            }
         }
         self.threads.entry(origin).or_default()
     }
 }
 
 impl Thread {
+    /// Makes room: the first function goes, and where its program is known, all of that one, so that none is numbered anew.
+    fn forget_first(&mut self) {
+        let Some(number) = self.functions.pop_front().and_then(|function| function.load) else { return };
+        if let Some(at) = self.loads.iter().position(|load| load.number == number) {
+            if let Some(gone) = self.loads.remove(at) {
+                self.forget(&gone);
+            }
+        }
+    }
+
+    /// A load is not kept any more.
+    fn forget(&mut self, gone: &Load) {
+        self.gone = self.gone.max(gone.time);
+        self.functions.retain(|function| function.load != Some(gone.number));
+    }
+
     fn of(&self, load: &Load) -> Loaded {
         let functions = self.functions.iter().filter(|function| function.load == Some(load.number));
         Loaded { program: load.program, functions: functions.map(|function| function.text).collect() }

@@ -149,6 +149,26 @@ fn functions_find_their_load_whatever_is_told_first() {
     }
 }
 
+/// A function whose load was told long ago is not given to another program.
+#[test]
+fn a_function_that_is_told_much_too_late_has_no_program() {
+    let mut t = Timeline::new();
+    let tag = |id: u32| (u64::from(id) | 0xee00).to_be_bytes();
+    t.program_loaded(11, 7, BpfProgram { id: 1, tag: tag(1) });
+    let mut others = Vec::new();
+    for id in 2..100 {
+        let time = u64::from(id) * 100;
+        others.push(t.apply(time, &change(0x1000 + time, 64, "bpf_prog_00000000000000c1_main", false)).unwrap());
+        t.program_loaded(time + 1, 7, BpfProgram { id, tag: tag(id) });
+    }
+    let late = t.apply(10, &change(0x500, 64, "bpf_prog_00000000000000a1_main", false)).unwrap();
+    assert_eq!(t.text(late).unwrap().program, None);
+    for (other, id) in others.iter().zip(2..) {
+        let text = t.text(*other).unwrap();
+        assert_eq!((text.program.unwrap().id, text.function), (id, Some(0)));
+    }
+}
+
 /// The tag of a program with subprograms is that of no function's name.
 #[test]
 fn functions_without_the_programs_tag_are_all_of_it() {

@@ -34,7 +34,10 @@ impl FileReader<'_> {
     /// section; [`ErrorKind::BadOffset`] for one whose attrs stand behind its records; when it cannot be written.
     pub fn write_again(&self, private: &Private, to: &mut impl Write) -> Result<()> {
         let end = self.end_of_records()?;
-        let mut head = self.file_bytes().get(..end).unwrap_or_default().to_vec();
+        let all = self.file_bytes().get(..end).unwrap_or_default();
+        // Only the header changes.
+        let (head, records) = all.split_at_checked(BITS_END).unwrap_or((all, &[]));
+        let mut head = head.to_vec();
         let parts = self.parts(private, end as u64)?;
         let mut bits = Bits::default();
         parts.iter().for_each(|(feature, _)| bits.set(*feature));
@@ -52,7 +55,7 @@ impl FileReader<'_> {
             };
             section.encode(&mut Out { buf: &mut table, endian: self.endian() });
         }
-        let written = to.write_all(&head).and_then(|()| to.write_all(&table));
+        let written = to.write_all(&head).and_then(|()| to.write_all(records)).and_then(|()| to.write_all(&table));
         let written = written.and_then(|()| parts.iter().try_for_each(|(_, part)| to.write_all(part.bytes())));
         written.map_err(|e| Error::io("write the archive", e))
     }

@@ -106,6 +106,26 @@ fn trees_go_both_ways() {
     assert_eq!(of_middle, ["middle 3 0", " root 3 3"]);
 }
 
+/// leaf ← middle ← root ← middle ← root: what lies between the two is called by the outermost one alone.
+#[test]
+fn a_tree_begins_with_the_outermost_frame_of_its_symbol() {
+    let mut r = Recording::new();
+    r.comm(0, 5, "kthread", false);
+    let (leaf, middle, root) = (KERNEL + 8, KERNEL + 0x120, KERNEL + 0x240);
+    r.chain(1, 5, leaf, &[context::KERNEL, leaf, middle, root, middle + 4, root + 4]);
+    let profile = profile_of(&r.finish(), &AggregateOptions { children: true, ..options("sym") });
+    let rows = profile.rows(0);
+    let of = |name: &str, order| {
+        let row = rows.iter().find(|row| matches!(&row.keys[0], Key::Sym(frame) if frame.name() == name)).unwrap();
+        let mut lines = Vec::new();
+        tree(&profile.tree(row, order).nodes, 0, &mut lines);
+        lines
+    };
+    assert_eq!(of("middle", Order::Callee), ["middle 1 0", " root 1 1"]);
+    assert_eq!(of("middle", Order::Caller), ["middle 1 0", " root 1 0", "  middle 1 0", "   leaf 1 1"]);
+    assert_eq!(of("root", Order::Callee), ["root 1 1"]);
+}
+
 #[test]
 fn stacks_begin_with_the_outermost_frame() {
     let profile = profile_of(&recursion(), &options("sym"));

@@ -188,7 +188,9 @@ impl Finder {
         let kept = request.build_id.and_then(|id| self.cache.as_ref()?.get(id));
         let kept = match kept {
             // A debug file that was installed since then has more to say.
-            Some(table) if table.origin() >= Origin::Symtab || !self.has_debug_file(request) => {
+            Some(table)
+                if table.origin() >= Origin::Symtab || (self.fetch.is_none() && !self.has_debug_file(request)) =>
+            {
                 return Ok(Arc::new(table));
             }
             other => other,

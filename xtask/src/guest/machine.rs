@@ -79,9 +79,8 @@ impl Machine {
         // qemu 7.2 computes the flags of cmpxchg16b from a state that may be stale: now and then the kernel's allocator,
         // which uses it, goes on with half of a register as its flags, and soon after with a double fault. A processor with
         // fast strings (erms, fsrm) is copied for byte by byte, which emulation takes one at a time: a page in four times
-        // the time that words take. A fifth level of page tables and the doors around each access to user memory (smap)
-        // cost it a tenth more, and nothing here depends on them.
-        command.args(["-cpu", "max,-cx16,-erms,-fsrm,-la57,-smap"]);
+        // the time that words take. A fifth level of page tables costs it more, and nothing here depends on it.
+        command.args(["-cpu", "max,-cx16,-erms,-fsrm,-la57"]);
         command.arg("-kernel").arg(&self.image).arg("-initrd").arg(&self.initramfs);
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         command.arg("-drive").arg(with_path("if=none,id=out,format=raw,cache=unsafe,file=", &self.disk));

@@ -139,7 +139,8 @@ fn a_deep_stack_is_cut_in_any_case() {
         let (with, without) = (usual_depth(&with), usual_depth(&without));
         println!("{with} words, {without} without a handler");
         // Where the record is whole, it is that of a chain which was cut.
-        assert_eq!(with < without, cut, "{name}, {max_stack}: {with} and {without} words");
+        let expected = if cut { std::cmp::Ordering::Less } else { std::cmp::Ordering::Equal };
+        assert_eq!(with.cmp(&without), expected, "{name}, {max_stack}: {with} and {without} words");
     }
 }
 
@@ -187,7 +188,7 @@ fn a_task_stack_overwrites_the_record() {
     let [without, with] = without_and_with("task_stack");
     let wrong = with.iter().map(|record| sizes(record)).filter(|(own, of_chain)| own != of_chain).count();
     println!("{wrong} of {} records hold chains of another length", with.len());
-    assert_eq!(wrong > 0, faulty(), "{wrong} of {}", with.len());
+    assert_eq!((wrong > 0, with.len() >= 200), (faulty(), true), "{wrong} of {}", with.len());
     // What the record holds is the stack that the helper filled in, in any case.
     let (with, without) = (common(&with), common(&without));
     println!("{with:?}\n{without:?}");

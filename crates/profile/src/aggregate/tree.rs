@@ -293,6 +293,8 @@ fn finish<'p>(grown: &[Growing<'p>], level: &[u32]) -> Vec<Node<'p>> {
     let mut nodes: Vec<Node<'p>> = level
         .iter()
         .filter_map(|at| grown.get(*at as usize))
+        // What lies between two frames of a symbol, the inner of which begins no tree.
+        .filter(|node| node.total.records != 0)
         .map(|node| Node { frame: node.frame, own: node.own, total: node.total, nodes: finish(grown, &node.next) })
         .collect();
     nodes.sort_by_key(|node| std::cmp::Reverse(node.total.period));

@@ -23,14 +23,26 @@ pub struct BadPattern {
 }
 
 impl Names {
-    /// Reads `NAME,/REGEX/,…`. What begins and ends with a slash is a regular expression, which may match anywhere in a name;
-    /// a comma in one is written `\x2c`.
+    /// Reads `NAME,/REGEX/,…`. What begins and ends with a slash is a regular expression, which may match anywhere in a name.
+    /// Where a name begins with a slash and a later one ends with it, with none that begins with one between them, they are
+    /// one expression with commas.
     ///
     /// # Errors
     /// When a regular expression is none.
     pub fn parse(text: &str) -> Result<Names, BadPattern> {
         let mut names = Names::default();
-        for word in text.split(',').filter(|word| !word.is_empty()) {
+        let all: Vec<&str> = text.split(',').collect();
+        let mut rest = all.as_slice();
+        while let Some((first, others)) = rest.split_first() {
+            let opens = first.starts_with('/') && !(first.len() > 1 && first.ends_with('/'));
+            let inside = others.iter().take_while(|word| !word.starts_with('/'));
+            let closing = inside.clone().position(|word| word.ends_with('/')).filter(|_| opens);
+            let (words, after) = rest.split_at(closing.map_or(1, |at| at + 2));
+            rest = after;
+            let word = words.join(",");
+            if word.is_empty() {
+                continue;
+            }
             match word.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|pattern| !pattern.is_empty()) {
                 Some(pattern) => names.patterns.push(compile(pattern)?),
                 None => drop(names.exact.insert(word.to_owned())),
@@ -99,6 +111,10 @@ mod tests {
             assert_eq!(names.has(name), wanted, "{name}");
         }
         assert!(Names::parse("/a\\x2cb/").unwrap().has("xa,by"));
+        let counted = Names::parse("/^w[0-9]{1,3}$/,sh").unwrap();
+        assert!(counted.has("w12") && counted.has("sh") && !counted.has("w1234") && !counted.has("3}$/"));
+        let paths = Names::parse("/usr/bin/true,/^x/").unwrap();
+        assert!(paths.has("/usr/bin/true") && paths.has("xy") && !paths.has("true"));
         assert!(Names::parse(",").unwrap().is_empty());
         // A folder is no pattern unless it ends with a slash.
         assert!(Names::parse("/usr/lib").unwrap().has("/usr/lib"));

@@ -13,10 +13,11 @@ use rustc_hash::FxHashSet;
 use super::Resolver;
 use super::user::kernel_name;
 use crate::loc::{CpuMode, Loc, Place};
-use crate::replay::{ReplayOptions, Replayed, Sink, replay_from};
+use crate::replay::{ReplayOptions, Replayed, Sink};
 use crate::sample::TimedSample;
 use crate::state::{ObjectId, State};
 use crate::stats::ReplayStats;
+use crate::unwinding::{Naming, replay_unwinding};
 
 /// What [`Resolver::keep`] gathered.
 #[derive(Debug)]
@@ -70,8 +71,9 @@ impl Resolver {
     /// Gathers what has to stand beside a recording so that it reads the same where its files and its kernel are not. `text`
     /// gives lines of source files.
     pub fn keep(&mut self, reader: &FileReader<'_>, source: &mut AnySource<'_>, text: TextOfLine<'_>) -> Kept {
-        let mut places = Places::default();
-        let Replayed { state, stats } = replay_from(reader, source, &ReplayOptions::default(), &mut places);
+        let mut naming = Naming { sink: Places::default(), resolver: &mut *self };
+        let Replayed { state, stats } = replay_unwinding(reader, source, &ReplayOptions::default(), &mut naming);
+        let places = naming.sink;
         self.learn(source);
         let mut by_object: BTreeMap<ObjectId, BTreeSet<u64>> = BTreeMap::new();
         let mut kernel = BTreeSet::new();

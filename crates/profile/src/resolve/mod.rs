@@ -131,6 +131,9 @@ impl Resolver {
     pub fn learn(&mut self, source: &mut AnySource<'_>) {
         if let Some(told) = source.told_late() {
             self.features.build_ids.extend(told.build_ids.iter().cloned());
+            if let Some(user) = &mut self.user {
+                user.learn(&told.build_ids);
+            }
         }
     }
 

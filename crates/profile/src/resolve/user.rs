@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use afterimage_perf_data::features::BuildIdEntry;
 use afterimage_perf_data::{BuildId, Features};
 use afterimage_symbols::kept::{FileName, KeptContent, KeptObject, ObjectName, TextOfLine};
 use afterimage_symbols::perfmap::PerfMap;
@@ -41,6 +42,12 @@ pub(crate) struct UserNames {
     kept: KeptObjects,
 }
 
+/// Build IDs that say something, by the path that they are of.
+fn by_path(entries: &[BuildIdEntry]) -> impl Iterator<Item = (Box<[u8]>, BuildId)> {
+    let entries = entries.iter().filter(|entry| !entry.build_id.is_empty());
+    entries.map(|entry| (entry.filename.as_bytes().into(), entry.build_id))
+}
+
 /// Whether a recording was made on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Here {
@@ -58,12 +65,7 @@ impl UserNames {
         to_come: bool,
         kept: KeptObjects,
     ) -> UserNames {
-        let listed = features
-            .build_ids
-            .iter()
-            .filter(|entry| !entry.build_id.is_empty())
-            .map(|entry| (entry.filename.as_bytes().into(), entry.build_id))
-            .collect();
+        let listed = by_path(&features.build_ids).collect();
         UserNames {
             finder,
             here: Here::of(features.hostname.as_deref()),
@@ -75,6 +77,12 @@ impl UserNames {
             vdso: None,
             kept,
         }
+    }
+
+    /// Takes build IDs that were told later. What was found without them is looked for again.
+    pub(crate) fn learn(&mut self, told: &[BuildIdEntry]) {
+        self.listed.extend(by_path(told));
+        self.tables.clear();
     }
 
     pub(crate) fn kept(&self) -> &KeptObjects {

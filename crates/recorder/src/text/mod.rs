@@ -484,13 +484,15 @@ impl Texts {
 fn is_of(captured: &Captured, text: &Text<'_>) -> bool {
     let named = captured.name.is_empty() || captured.name == text.name.as_bytes();
     let tagged = |tag: [u8; 8]| text.name.starts_with(&format!("bpf_prog_{:016x}", u64::from_be_bytes(tag)));
-    let of_program = match (captured.id, text.program, captured.tag) {
-        (Some(id), Some(program), _) => program.id == id,
-        // Records that nobody knows to be lost yet may have told of another text at its place.
-        (_, _, Some(tag)) => tagged(tag) || captured.own_tag.is_some_and(tagged),
-        (_, _, None) => true,
+    // Records that nobody knows to be lost yet may have told of another text at its place.
+    let of_tag = captured.tag.is_none_or(|tag| tagged(tag) || captured.own_tag.is_some_and(tagged));
+    let of_program = match (captured.id, text.program) {
+        (Some(id), Some(program)) => program.id == id,
+        // The same program may have stood there before, with other addresses in its code.
+        (Some(_), None) if captured.functions > 1 => !text.uncertain,
+        _ => true,
     };
-    named && of_program && text.length.is_none_or(|length| length == captured.len)
+    named && of_tag && of_program && text.length.is_none_or(|length| length == captured.len)
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC, the clock of all records.
