@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use afterimage_perf_data::ImageId;
+
 use crate::text::{BpfProgram, Image, Loader, Text, TextId, TextKind};
 
 /// Rows in a chunk.
@@ -105,6 +107,14 @@ enum ImageList {
 }
 
 impl ImageList {
+    fn as_mut_slice(&mut self) -> &mut [Image] {
+        match self {
+            ImageList::None => &mut [],
+            ImageList::One(image) => std::slice::from_mut(image),
+            ImageList::Many(images) => images,
+        }
+    }
+
     fn as_slice(&self) -> &[Image] {
         match self {
             ImageList::None => &[],
@@ -291,6 +301,13 @@ impl Rows {
         if let Some(slot) = chunk.slots.get_mut(slot) {
             slot.images.push(image);
         }
+    }
+
+    /// An image of a text is no proven copy of it.
+    pub(crate) fn unprove(&mut self, id: TextId, image: ImageId) {
+        let Some((chunk, slot)) = self.chunk_mut(id) else { return };
+        let images = chunk.slots.get_mut(slot).map_or(&mut [][..], |slot| slot.images.as_mut_slice());
+        images.iter_mut().filter(|known| known.id == image).for_each(|known| known.proven = false);
     }
 
     /// All of a text but whether it is uncertain for want of records.

@@ -17,6 +17,7 @@
 //! What is told of one start gives the same lives in whatever order it comes: an end that comes before its beginning
 //! makes a text whose beginning is not known, and the beginning finds it.
 
+use afterimage_perf_data::ImageId;
 use afterimage_perf_data::record::Ksymbol;
 
 use crate::change::Coming;
@@ -219,6 +220,12 @@ impl Timeline {
     /// Adds an image to a text.
     pub fn image(&mut self, text: TextId, image: Image) {
         self.rows.add_image(text, image);
+        self.mark(text);
+    }
+
+    /// Takes back that an image is a proven copy of a text: it turned out to be more than the text.
+    pub fn unproven(&mut self, text: TextId, image: ImageId) {
+        self.rows.unprove(text, image);
         self.mark(text);
     }
 

@@ -76,6 +76,8 @@ pub(crate) struct Texts {
     /// Whether the sideband told of text since the last pass.
     heard: bool,
     written: HashSet<ImageId>,
+    /// Proven copies of texts whose length was not known then, and how long they are.
+    lengths: HashMap<TextId, Vec<(ImageId, usize)>>,
     news: News,
     /// The newest time of any record.
     now: u64,
@@ -143,6 +145,7 @@ impl Texts {
             rescan: Rescan::default(),
             heard: false,
             written: HashSet::new(),
+            lengths: HashMap::new(),
             news: News::default(),
             now: 0,
             records_lost: 0,
@@ -313,6 +316,7 @@ impl Texts {
         }
         let now = self.now;
         self.awaited.retain(|_, time| *time + OVERDUE > now);
+        self.lengths.retain(|text, _| self.live.timeline.text(*text).is_some());
         self.twice.iter_mut().for_each(|twice| twice.forget(now));
         self.copy_ended();
     }
@@ -348,6 +352,9 @@ impl Texts {
             let text = hit.and_then(|hit| self.live.timeline.text(hit.text).map(|text| (hit.text, text)));
             text.filter(|(_, text)| is_of(&captured, text)).map(|(id, _)| id)
         };
+        if let (Some(text), true, false) = (text, captured.freed, captured.derived) {
+            self.ends_at(text, captured.len as usize);
+        }
         if let Some(text) = text.filter(|_| told && self.copies_at_end) {
             self.ended.told(text, captured.time >= self.held_since);
         }
@@ -377,6 +384,14 @@ impl Texts {
         self.image(text, &read.bytes, read.time, read.way, read.proven);
     }
 
+    /// Its free tells how long a text is. A copy of it while it stood, up to where it seemed to end, may have been longer.
+    fn ends_at(&mut self, text: TextId, length: usize) {
+        let known = self.lengths.remove(&text).unwrap_or_default();
+        for (image, _) in known.into_iter().filter(|(_, copied)| *copied > length && length > 0) {
+            self.live.timeline.unproven(text, image);
+        }
+    }
+
     /// Keeps an image. A copy that only may be right is, when it equals one that is.
     fn image(&mut self, text: TextId, bytes: &[u8], at: u64, way: Way, proven: bool) {
         let id = ImageId::of(bytes);
@@ -386,7 +401,11 @@ impl Texts {
         }
         let known =
             self.live.timeline.text(text).is_some_and(|text| text.images.iter().any(|i| i.id == id && i.proven));
-        self.live.timeline.image(text, Image { id, at, way, proven: proven || known });
+        let proven = proven || known;
+        if proven && self.live.timeline.text(text).is_some_and(|text| text.length.is_none()) {
+            self.lengths.entry(text).or_default().push((id, bytes.len()));
+        }
+        self.live.timeline.image(text, Image { id, at, way, proven });
         if self.written.len() >= REMEMBERED {
             self.written.clear();
         }

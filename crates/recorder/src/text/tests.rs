@@ -53,3 +53,35 @@ fn a_copy_by_id_goes_to_the_text_of_its_tag() {
         assert_eq!(texts.live.timeline.text(text).unwrap().images.len(), kept, "{tag:?} {own_tag:?}");
     }
 }
+
+/// What stood behind a trampoline was copied with it, and its free tells how long it is.
+#[test]
+fn a_copy_that_is_longer_than_its_text_is_not_proven() {
+    let mut texts = Texts::start(None);
+    let change = KsymChange {
+        addr: ADDR,
+        len: 4096,
+        name: b"bpf_trampoline_6442470312",
+        ksym_type: KSYMBOL_BPF,
+        unregister: false,
+        origin: 1,
+        loader: None,
+    };
+    let text = texts.live.timeline.apply(10, &change).unwrap();
+    texts.image(text, &[1, 2, 3, 4, 5, 6], 15, Way::Memory, true);
+    texts.image(text, &[1, 2, 3, 4], 16, Way::Memory, true);
+    let freed = Captured {
+        name: b"bpf_trampoline_6442470312".to_vec(),
+        kind: TextKind::Trampoline,
+        id: None,
+        tag: None,
+        function: None,
+        bytes: Vec::new(),
+        freed: true,
+        way: Way::FreeTime,
+        ..by_id([0; 8], [0; 8])
+    };
+    texts.captured(freed, false);
+    let proven: Vec<bool> = texts.live.timeline.text(text).unwrap().images.iter().map(|image| image.proven).collect();
+    assert_eq!(proven, [false, true]);
+}
