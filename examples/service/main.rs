@@ -89,7 +89,7 @@ fn thread_of(item: &Item<'_>) -> String {
 
 /// Some workers, until it is dropped.
 pub(crate) struct Service {
-    /// Their thread ids.
+    /// Their thread ids, in the order of their names.
     pub(crate) tids: Vec<u32>,
     stop: Arc<AtomicBool>,
     workers: Vec<JoinHandle<u64>>,
@@ -104,13 +104,15 @@ impl Service {
             let (stop, tell) = (Arc::clone(&stop), tell.clone());
             let work = move || {
                 // The receiver lives until all have said who they are.
-                let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+                let _ = tell.send((number, rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
                 answer(&stop)
             };
             std::thread::Builder::new().name(format!("worker-{number}")).spawn(work)
         };
         let workers: Vec<_> = (0..workers).filter_map(|number| spawn(number).ok()).collect();
-        let tids = hear.into_iter().take(workers.len()).collect();
+        // They may say so in any order.
+        let tids: BTreeMap<usize, u32> = hear.into_iter().take(workers.len()).collect();
+        let tids = tids.into_values().collect();
         Service { tids, stop, workers }
     }
 }
