@@ -1,6 +1,6 @@
 //! Call chains as branches: runs of frames without a fork, under the least share that is shown.
 
-use afterimage_profile::{ChainKey, Node, Profile, SortKey, Tree};
+use afterimage_profile::{ChainKey, Node, Profile, SortKey, Tree, Weight};
 
 use crate::terminal::clean;
 
@@ -19,6 +19,20 @@ pub(crate) struct Branch {
     pub(crate) own_samples: u64,
     /// Heaviest first.
     pub(crate) branches: Vec<Branch>,
+}
+
+impl Branch {
+    /// A run of these names, what goes through it and what ends in it.
+    pub(super) fn of(names: Vec<String>, total: Weight, own: Weight, branches: Vec<Branch>) -> Branch {
+        Branch {
+            names,
+            total: total.period,
+            own: own.period,
+            total_samples: total.samples,
+            own_samples: own.samples,
+            branches,
+        }
+    }
 }
 
 /// The least period that is shown, below a node of `total`.
@@ -61,14 +75,7 @@ fn run(profile: &Profile, first: &Node<'_>, least: Least) -> Branch {
     }
     let below = last.total.period.saturating_sub(last.own.period);
     let branches = forks(profile, &last.nodes, below, least);
-    Branch {
-        names,
-        total: last.total.period,
-        own: last.own.period,
-        total_samples: last.total.samples,
-        own_samples: last.own.samples,
-        branches,
-    }
+    Branch::of(names, last.total, last.own, branches)
 }
 
 /// The symbol; with the program's id, the line or the offset, where those tell rows or frames apart.

@@ -319,14 +319,7 @@ fn joined(files: &[OneFile], first: Same<'_>, least: Least) -> Branch {
     }
     let below = last.total.period.saturating_sub(last.own.period);
     let branches = forks(files, last.below(), below, least);
-    Branch {
-        names,
-        total: last.total.period,
-        own: last.own.period,
-        total_samples: last.total.samples,
-        own_samples: last.own.samples,
-        branches,
-    }
+    Branch::of(names, last.total, last.own, branches)
 }
 
 /// Why addresses have no name, over all files.
