@@ -85,12 +85,17 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Waits until something is so; the limit is only there so that a fault does not hang.
+/// Waits until something is so; the limit is only there so that a fault does not hang. It rests for longer than it looks: to
+/// read a journal again and again would take an emulated machine from the recorder that is waited for.
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !so() {
+    loop {
+        let looked = Instant::now();
+        if so() {
+            return;
+        }
         assert!(start.elapsed() < Duration::from_secs(60), "still waiting: {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20).max(looked.elapsed() * 3));
     }
 }
 

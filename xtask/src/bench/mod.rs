@@ -5,6 +5,7 @@
 
 mod by;
 pub(crate) mod data;
+mod length;
 pub(crate) mod pairs;
 mod process;
 mod read;
@@ -21,12 +22,12 @@ use std::process::Command;
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// record-start, record-cost, by, report, script, text-storm, text-lookup or swaps; all of them when none is named.
-    /// text-soak runs when it is named, and so does qc-cost, in guests
+    /// length and text-soak run when they are named, and so does qc-cost, in guests
     names: Vec<String>,
     /// How many pairs of runs
     #[arg(long, default_value_t = 5)]
     pairs: usize,
-    /// Of the recordings that report and script read, those with more samples are left out
+    /// Of the recordings that report, script and length read, those with more samples are left out
     #[arg(long, default_value_t = 2_000_000)]
     samples: u64,
     /// How many programs text-soak loads and closes
@@ -37,7 +38,7 @@ pub(crate) struct Options {
     swaps: usize,
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "record-start",
     "record-cost",
     "by",
@@ -48,6 +49,7 @@ const NAMES: [&str; 10] = [
     "swaps",
     "text-soak",
     "qc-cost",
+    "length",
 ];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -82,6 +84,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted("report") || wanted("script") {
         read::run(&tools, options.pairs, options.samples, wanted("report"), wanted("script"))?;
+    }
+    if options.names.iter().any(|name| name == "length") {
+        length::run(&tools, options.pairs, options.samples)?;
     }
     if wanted("text-storm") {
         text_storm::run(&tools, options.pairs)?;

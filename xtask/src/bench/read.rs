@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 /// One comparison: what both sides are told beside `-i FILE`. perf is spared the lookup of inlined functions, which
 /// ours does not do.
-struct Bench {
-    name: &'static str,
-    arguments: &'static [&'static str],
+pub(super) struct Bench {
+    pub(super) name: &'static str,
+    pub(super) arguments: &'static [&'static str],
 }
 
-const REPORTS: [Bench; 3] = [
+pub(super) const REPORTS: [Bench; 3] = [
     Bench { name: "report -g none", arguments: &["report", "--stdio", "--no-children", "--no-inline", "-g", "none"] },
     Bench {
         name: "report -g graph",
@@ -34,7 +34,7 @@ const REPORTS: [Bench; 3] = [
     },
 ];
 
-const SCRIPT: Bench = Bench { name: "script", arguments: &["script", "--no-inline"] };
+pub(super) const SCRIPT: Bench = Bench { name: "script", arguments: &["script", "--no-inline"] };
 
 /// Compares the reports, the script, or both, on all recordings of at most so many samples.
 pub(super) fn run(tools: &Tools, pairs: usize, most: u64, report: bool, script: bool) -> Result<()> {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 
 use afterimage_handler::{Builtin, Handlers, Mechanism};
-use afterimage_perf_data::Attr;
+use afterimage_perf_data::{Attr, context};
 use afterimage_testkit::{Need, has, objects};
 
 use crate::support::*;
@@ -137,18 +137,23 @@ fn a_deep_stack_is_cut_in_any_case() {
         let short = sizes.iter().any(|(own, of_chain)| own != of_chain);
         assert_eq!(short, cut && faulty(), "{name}, {max_stack}: {sizes:?}");
         let (with, without) = (usual_depth(&with), usual_depth(&without));
-        println!("{with} words, {without} without a handler");
+        println!("{with} addresses, {without} without a handler");
         // Where the record is whole, it is that of a chain which was cut.
         let expected = if cut { std::cmp::Ordering::Less } else { std::cmp::Ordering::Equal };
-        assert_eq!(with.cmp(&without), expected, "{name}, {max_stack}: {with} and {without} words");
+        assert_eq!(with.cmp(&without), expected, "{name}, {max_stack}: {with} and {without} addresses");
     }
 }
 
-/// The number of words that most of the chains have.
+/// The number of addresses that most of the chains have: how many markers stand between them depends on where a sample fell.
 fn usual_depth(records: &[Vec<u8>]) -> usize {
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();
-    records.iter().for_each(|record| *times.entry(sizes(record).1).or_default() += 1);
-    times.into_iter().max_by_key(|(_, times)| *times).map_or(0, |(size, _)| (size - CHAIN) / 8 - 1)
+    for record in records {
+        let words = record[CHAIN + 8..].chunks_exact(8).take((sizes(record).1 - CHAIN) / 8 - 1);
+        let addresses = words.filter(|word| !context::is_marker(u64::from_ne_bytes((*word).try_into().unwrap())));
+        *times.entry(addresses.count()).or_default() += 1;
+    }
+    println!("addresses in how many chains: {times:?}");
+    times.into_iter().max_by_key(|(_, times)| *times).map_or(0, |(addresses, _)| addresses)
 }
 
 /// Samples a process deep in a recursion with a handler.

@@ -116,6 +116,9 @@ enum Taken {
 /// Each so many records that wait, the memory that they hold is looked at: 4 MiB of the largest.
 const LOOK_EACH: usize = 64;
 
+/// Records that are brought near the CPU together: as many as it has loads under way.
+const AT_ONCE: usize = 16;
+
 struct Run<'f> {
     reader: &'f FileReader<'f>,
     times: Times<'f>,
@@ -263,12 +266,15 @@ impl<'f> Run<'f> {
     }
 
     fn hand_out<Src: Source, S: Sink>(&mut self, entries: &[Entry], source: &mut Src, sink: &mut S) {
-        for entry in entries {
-            let (offset, size) = entry.place();
-            if let Some(raw) = source.record_at(offset, size) {
-                self.hand_out_one(entry.time, &raw, sink);
+        for few in entries.chunks(AT_ONCE) {
+            source.come_next(few.iter().map(|entry| entry.place()));
+            for entry in few {
+                let (offset, size) = entry.place();
+                if let Some(raw) = source.record_at(offset, size) {
+                    self.hand_out_one(entry.time, &raw, sink);
+                }
+                source.release(offset);
             }
-            source.release(offset);
         }
     }
 
