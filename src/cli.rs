@@ -162,9 +162,12 @@ pub(crate) struct ReportArgs {
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// What makes a row [default: comm,dso,sym]: comm, dso, sym, srcline (line of source code), text (one BPF program of several of a name), pid, tid, cpu, event, cgroup, cgroup_id, time, parent, addr, label:NAME (what a handler said of the sample); of memory weight, local_weight, ins_lat, local_ins_lat, mem, snoop, tlb, locked, blocked, symbol_daddr, dso_daddr, phys_daddr, data_page_size, code_page_size; of branches symbol_from, symbol_to, dso_from, dso_to, addr_from, addr_to, mispredict, in_tx, abort, cycles; of tracepoints trace, FIELD, EVENT.FIELD. sample and period among them are columns; rows are in the order of the keys before the word overhead first
+    /// What makes a row [default: comm,dso,sym]: comm, dso, sym, srcline (line of source code), srcfile, symbol_size, dso_size, text (one BPF program of several of a name), pid, tid, cpu, socket, event, cgroup, cgroup_id, time, parent, addr, label:NAME (what a handler said of the sample); of memory weight, local_weight, ins_lat, local_ins_lat, mem, snoop, tlb, locked, blocked, symbol_daddr, dso_daddr, dcacheline, phys_daddr, data_page_size, code_page_size, transaction; of branches symbol_from, symbol_to, dso_from, dso_to, addr_from, addr_to, srcline_from, srcline_to, mispredict, in_tx, abort, cycles; of tracepoints trace, FIELD, EVENT.FIELD. sample and period among them are columns; rows are in the order of the keys before the word overhead first; +KEYS adds to the usual ones
     #[arg(short, long, value_name = "KEYS")]
     pub(crate) sort: Option<String>,
+    /// The columns in their order: overhead, overhead_children, overhead_sys, overhead_us, overhead_guest_sys, overhead_guest_us, sample, period and keys; +FIELDS adds to the usual ones. Keys of --sort that are not among them stand behind
+    #[arg(short = 'F', long, value_name = "FIELDS")]
+    pub(crate) fields: Option<String>,
     /// Take each recorded branch for a sample, as keys of branches do [keys by default: comm,dso_from,symbol_from,symbol_to,cycles]
     #[arg(short = 'b', long)]
     pub(crate) branch_stack: bool,
@@ -183,6 +186,9 @@ pub(crate) struct ReportArgs {
     /// Show how many samples a row stands for
     #[arg(short = 'n', long)]
     pub(crate) show_nr_samples: bool,
+    /// Show the shares in the kernel and in processes
+    #[arg(long)]
+    pub(crate) show_cpu_utilization: bool,
     /// Show the sum of the periods of a row
     #[arg(long)]
     pub(crate) show_total_period: bool,
@@ -249,8 +255,11 @@ pub(crate) struct ScriptArgs {
     /// Show that and nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) header_only: bool,
-    /// Accepted for perf's sake: inlined functions are not shown
-    #[arg(long)]
+    /// Show inlined functions in call chains, where debug information tells of them
+    #[arg(long, overrides_with = "no_inline")]
+    pub(crate) inline: bool,
+    /// Leave inlined functions out (the default, unlike perf)
+    #[arg(long, overrides_with = "inline")]
     pub(crate) no_inline: bool,
 }
 

@@ -68,13 +68,17 @@ pub(crate) fn place(filters: &mut Filters, input: &Input, reader: &FileReader<'_
     Ok(())
 }
 
-/// `9 of 12 samples: 6 by --comms, 3 by --dsos`.
-pub(crate) fn told(all: u64, left_out: &[(FilterKind, u64)]) -> String {
+/// `9 of 12 samples: 6 by --comms, 3 by --dsos`; `what` is what there is of them: `sample` or `branch`.
+pub(crate) fn told(all: u64, what: &str, left_out: &[(FilterKind, u64)]) -> String {
     let sum = left_out.iter().fold(0_u64, |sum, (_, samples)| sum.saturating_add(*samples));
     let by: Vec<String> =
         left_out.iter().map(|(kind, samples)| format!("{} by --{}", grouped(*samples), kind.option())).collect();
-    let s = if all == 1 { "" } else { "s" };
-    format!("{} of {} sample{s}: {}", grouped(sum), grouped(all), by.join(", "))
+    let s = match what {
+        _ if all == 1 => "",
+        "branch" => "es",
+        _ => "s",
+    };
+    format!("{} of {} {what}{s}: {}", grouped(sum), grouped(all), by.join(", "))
 }
 
 /// The filters of a view that shows samples one by one. It counts what it leaves out.
@@ -93,7 +97,24 @@ impl Sieve {
         Sieve { filters, samples, by_place: FxHashMap::default(), left_out: [0; FilterKind::ALL.len()], all: 0 }
     }
 
-    /// Whether a sample is left out. `name` finds the name of a place, where that is asked for.
+    /// What leaves a sample out, without counting it. `name` finds the name of a place, where that is asked for.
+    #[inline]
+    pub(crate) fn left_out<'r>(
+        &mut self,
+        state: &State,
+        sample: &TimedSample<'_>,
+        name: impl FnOnce(Loc) -> &'r Frame,
+    ) -> Option<FilterKind> {
+        match self.samples.left_out(state, sample) {
+            None if self.filters.ask_places() => {
+                let (loc, filters) = (state.locate(sample.process, sample.mode(), sample.ip), &self.filters);
+                *self.by_place.entry(loc).or_insert_with(|| filters.left_out_at(name(loc)))
+            }
+            kind => kind,
+        }
+    }
+
+    /// Counts a sample, and tells whether it is left out.
     #[inline]
     pub(crate) fn leaves_out<'r>(
         &mut self,
@@ -102,14 +123,7 @@ impl Sieve {
         name: impl FnOnce(Loc) -> &'r Frame,
     ) -> bool {
         self.all = self.all.saturating_add(sample.count);
-        let kind = match self.samples.left_out(state, sample) {
-            None if self.filters.ask_places() => {
-                let (loc, filters) = (state.locate(sample.process, sample.mode(), sample.ip), &self.filters);
-                *self.by_place.entry(loc).or_insert_with(|| filters.left_out_at(name(loc)))
-            }
-            kind => kind,
-        };
-        let Some(kind) = kind else { return false };
+        let Some(kind) = self.left_out(state, sample, name) else { return false };
         let left_out = &mut self.left_out[kind as usize];
         *left_out = left_out.saturating_add(sample.count);
         true
@@ -124,7 +138,7 @@ impl Sieve {
             FilterKind::ALL.into_iter().zip(self.left_out).filter(|(_, count)| *count != 0).collect();
         match left_out.as_slice() {
             [] => say.note("filters left out no sample"),
-            left_out => say.note(format!("left out {}", told(self.all, left_out))),
+            left_out => say.note(format!("left out {}", told(self.all, "sample", left_out))),
         }
     }
 }
@@ -136,8 +150,9 @@ mod tests {
     #[test]
     fn what_is_left_out_adds_up() {
         let left_out = [(FilterKind::Time, 1200), (FilterKind::Comm, 34)];
-        assert_eq!(told(5000, &left_out), "1,234 of 5,000 samples: 1,200 by --time, 34 by --comms");
-        assert_eq!(told(1, &[(FilterKind::Dso, 1)]), "1 of 1 sample: 1 by --dsos");
+        assert_eq!(told(5000, "sample", &left_out), "1,234 of 5,000 samples: 1,200 by --time, 34 by --comms");
+        assert_eq!(told(1, "sample", &[(FilterKind::Dso, 1)]), "1 of 1 sample: 1 by --dsos");
+        assert_eq!(told(2, "branch", &[(FilterKind::Pid, 1)]), "1 of 2 branches: 1 by --pid");
     }
 
     #[test]

@@ -54,7 +54,11 @@ fn one_event(out: &mut dyn Write, event: &EventDesc) -> io::Result<()> {
     let types: Vec<&str> = attr.sample_type.iter_names().map(|(name, _)| name).collect();
     write!(out, "# event : name = {}, , id = {{ {} }}, ", clean(&event.name), ids.join(", "))?;
     write!(out, "type = {}, config = {:#x}, ", attr.kind, attr.config)?;
-    writeln!(out, "{{ sample_period, sample_freq }} = {}, sample_type = {}", attr.period_or_freq, types.join("|"))
+    write!(out, "{{ sample_period, sample_freq }} = {}, sample_type = {}", attr.period_or_freq, types.join("|"))?;
+    match attr.sample_max_stack {
+        0 => writeln!(out),
+        frames => writeln!(out, ", sample_max_stack = {frames}"),
+    }
 }
 
 /// How kernel text was kept, then why it was not in other ways.

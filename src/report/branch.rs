@@ -85,7 +85,8 @@ pub(super) fn name(profile: &Profile, node: &Node<'_>) -> String {
     if let Some(program) = text.and_then(|id| profile.state.kernel().text(id)?.program) {
         name += &format!("@{}", program.id);
     }
-    if profile.chain_key() == ChainKey::Address && node.frame.symbol.is_ok() {
+    // What was inlined begins nowhere.
+    if profile.chain_key() == ChainKey::Address && node.frame.symbol.is_ok() && !node.frame.inlined {
         name += &format!("+{:#x}", node.frame.offset);
     }
     // Lines are known only where rows or frames are told apart by them.

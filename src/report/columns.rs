@@ -44,9 +44,9 @@ pub(super) struct TraceColumns {
 
 impl TraceColumns {
     /// Of words as `--sort` has them: `trace`, `FIELD`, `EVENT.FIELD`, the latter two perhaps with `/raw` behind them.
-    pub(super) fn new(words: &[String], reader: &FileReader<'_>) -> anyhow::Result<TraceColumns> {
+    pub(super) fn new(words: &[String], reader: &FileReader<'_>) -> TraceColumns {
         if words.is_empty() {
-            return Ok(TraceColumns::default());
+            return TraceColumns::default();
         }
         let formats = formats(reader);
         let columns = words.iter().map(|word| {
@@ -60,14 +60,27 @@ impl TraceColumns {
                 }
             };
             let events: Vec<Option<u64>> = reader.events().iter().enumerate().map(shows).collect();
-            if events.iter().all(Option::is_none) && !matches!(wanted, Wanted::All) {
-                return Err(no_such_key(word));
-            }
             let known = vec![FxHashMap::default(); events.len()];
-            Ok(Column { wanted, events, texts: Vec::new(), by_text: FxHashMap::default(), known })
+            Column { wanted, events, texts: Vec::new(), by_text: FxHashMap::default(), known }
         });
-        let columns = columns.collect::<anyhow::Result<_>>()?;
-        Ok(TraceColumns { formats, columns })
+        let columns = columns.collect();
+        TraceColumns { formats, columns }
+    }
+
+    /// Whether every word is one of some event of these recordings; if not, the error names the first that is none.
+    pub(super) fn check<'c>(
+        words: &[String],
+        all: impl Iterator<Item = &'c TraceColumns> + Clone,
+    ) -> anyhow::Result<()> {
+        let is_there = |nth: usize| {
+            let shows =
+                |column: &Column| matches!(column.wanted, Wanted::All) || column.events.iter().any(Option::is_some);
+            all.clone().any(|columns| columns.columns.get(nth).is_some_and(shows))
+        };
+        match words.iter().enumerate().find(|(nth, _)| !is_there(*nth)) {
+            Some((_, word)) => Err(no_such_key(word)),
+            None => Ok(()),
+        }
     }
 
     /// Whether a column stands in the table of an event, as in perf: fields in those of events that have them.

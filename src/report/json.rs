@@ -1,14 +1,17 @@
 //! The report as one JSON object, `afterimage/report/1`. Keys are only ever added.
 
+use std::cmp::Ordering;
 use std::io::{self, Write};
 
 use afterimage_perf_data::Private;
 use afterimage_profile::{FilterKind, Key, Profile, Row, SaidSum, SortKey, TallySource, Weight};
 use serde_json::{Map, Value, json};
 
+use super::cell::transaction;
 use super::columns::TraceColumns;
 use super::graph::percent_of;
-use super::{Plan, unwound};
+use super::keys::Shown;
+use super::{Plan, order, stdio, unwound};
 use crate::events::tally_of;
 use crate::texts::identity;
 
@@ -52,17 +55,19 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     let shown = &profile.events[event];
     let total = plan.whole(shown).period;
     let tally = tally_of(profile, event);
-    let rows: Vec<Value> = profile
-        .rows(event)
-        .iter()
-        .filter(|row| plan.shows(row, total))
-        .map(|row| one_row(row, plan, total, &plan.columns))
-        .collect();
+    let mut rows = profile.rows(event);
+    rows.retain(|row| plan.shows(row, total));
+    // Of equal rows the one whose first sample came first is the first.
+    let order = order::order(plan, &rows, |_| &plan.columns, |_, _| Ordering::Equal);
+    let rows: Vec<Value> = order.iter().map(|nth| one_row(&rows[*nth], plan, total, &plan.columns)).collect();
     let mut object = Map::new();
     object.insert("name".into(), json!(&*shown.name));
     object.insert("samples".into(), json!(shown.total.samples));
     object.insert("period".into(), json!(shown.total.period));
     object.insert("left_out".into(), left_out(&shown.left_out));
+    if plan.branches {
+        object.insert("branches_of".into(), branches_of(stdio::branch_samples(shown)));
+    }
     object.insert("percent_of".into(), json!({"samples": plan.whole(shown).samples, "period": total}));
     object.insert("tally".into(), json!(tally.map(|t| &t.sum)));
     if tally.is_none() {
@@ -93,6 +98,11 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     Value::Object(object)
 }
 
+/// The samples whose branches are looked at, those that have none, and those that filters left out before.
+pub(super) fn branches_of([with, without, left_out]: [u64; 3]) -> Value {
+    json!({"samples": with, "without": without, "left_out": left_out})
+}
+
 /// What filters left out of an event.
 pub(super) fn left_out(left_out: &[(FilterKind, Weight)]) -> Value {
     let one = |(kind, left): &(FilterKind, Weight)| json!({"filter": kind.option(), "samples": left.samples, "period": left.period});
@@ -118,6 +128,12 @@ pub(super) fn one_row(row: &Row, plan: &Plan, total: u64, columns: &TraceColumns
         object.insert("children_percent".into(), json!(percent_of(row.children.period, total)));
         object.insert("children_samples".into(), json!(row.children.samples));
         object.insert("children_period".into(), json!(row.children.period));
+    }
+    for shown in &plan.keys.shown {
+        if let Shown::Mode(mode) = shown {
+            let name = format!("{}_percent", mode.title().replace(' ', "_"));
+            object.insert(name, json!(percent_of(mode.of(row), total)));
+        }
     }
     object.insert("samples".into(), json!(row.own.samples));
     object.insert("period".into(), json!(row.own.period));
@@ -172,6 +188,8 @@ fn one_key(object: &mut Map<String, Value>, key: &Key) {
             put("line", json!(line.as_ref().map(|line| line.line)));
             put("srcline", json!(line.as_ref().map(ToString::to_string)))
         }
+        Key::Line(SortKey::Srcfile, line) => put("srcfile", json!(line.as_ref().map(|line| line.file_name()))),
+        Key::Line(key, line) => put(key.name(), json!(line.as_ref().map(ToString::to_string))),
         Key::Label(..) | Key::Column(..) => None,
         Key::Text(text) => put("text", text.as_ref().map_or(Value::Null, |text| identity(text).into())),
         Key::Sym(frame) => {
@@ -188,6 +206,13 @@ fn one_key(object: &mut Map<String, Value>, key: &Key) {
         Key::CgroupId(id) => {
             put("cgroup_inode", json!(id.map(|(_, ino)| ino)));
             put("cgroup_device", json!(id.map(|(dev, _)| dev)))
+        }
+        Key::Number(SortKey::Transaction, flags) => {
+            let mut words = String::new();
+            // Writing to a String does not fail.
+            let _ = flags.map(|flags| transaction(&mut words, flags));
+            put("transaction_words", json!(flags.map(|_| words.trim_end())));
+            put("transaction", json!(flags))
         }
         Key::Number(key, number) => {
             let is_address = matches!(key, SortKey::Addr | SortKey::PhysDaddr);

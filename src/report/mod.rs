@@ -6,12 +6,13 @@ mod columns;
 mod graph;
 mod json;
 mod keys;
+mod order;
 mod several;
 mod stats;
 mod stdio;
 mod unwound;
 
-use std::io::Write as _;
+use std::io::Write;
 
 use afterimage_perf_data::{FileReader, Private, SampleType};
 use afterimage_profile::{
@@ -31,7 +32,7 @@ use crate::terminal::clean;
 use columns::TraceColumns;
 use graph::{Form, GraphOptions};
 pub(crate) use keys::label_key;
-use keys::{Keys, Shown};
+use keys::{Keys, Mode, Shown};
 
 /// What the options ask for, checked.
 pub(crate) struct Plan {
@@ -65,16 +66,27 @@ impl Plan {
             (false, true) => keys::OF_MEMORY,
             (false, false) => keys::USUAL,
         };
-        let mut keys = Keys::parse(args.sort.as_deref().unwrap_or(usual), args.children)?;
-        for (asked, shown) in [(args.show_nr_samples, Shown::Samples), (args.show_total_period, Shown::Period)] {
-            if asked {
+        let fields = args.fields.as_deref();
+        // perf's default is --children, so the field needs no more there.
+        let asks = |text: &str| text.split(',').any(|word| word.trim_start_matches('+').trim() == "overhead_children");
+        let children = args.children || !args.no_children && !args.branch_stack && fields.is_some_and(asks);
+        let mut keys = Keys::parse(args.sort.as_deref(), fields, usual, children)?;
+        let columns = [
+            (args.show_cpu_utilization, Shown::Mode(Mode::Kernel)),
+            (args.show_cpu_utilization, Shown::Mode(Mode::User)),
+            (args.show_nr_samples, Shown::Samples),
+            (args.show_total_period, Shown::Period),
+        ];
+        for (asked, shown) in columns {
+            // As in perf, where fields stand in place of the usual columns.
+            if asked && fields.is_none_or(|fields| fields.starts_with('+')) {
                 keys.show_with_shares(shown);
             }
         }
         let branches = args.branch_stack || keys.sort.iter().any(|key| key.is_of_branches());
         if branches {
             // A branch has no callees.
-            keys.shown.retain(|shown| *shown != Shown::Children);
+            keys.without(Shown::Children);
         }
         if branches && args.mem_mode {
             return Err(
@@ -91,7 +103,7 @@ impl Plan {
             branches,
             by_weight: args.mem_mode,
             time_quantum: quantum(&args.time_quantum)?,
-            children: args.children && !branches,
+            children: children && !branches,
             graph,
             percent_limit,
             event: args.event.clone(),
@@ -174,15 +186,22 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     let input = Input::open(&args.input)?;
     let reader = input.reader()?;
     if args.header_only {
-        return header_only(&reader);
+        let mut to = out::stdout()?;
+        crate::header::write(&mut to, &reader, &ReplayStats::default())?;
+        out::flush(&mut to)?;
+        return Ok(Exit::Done);
     }
     if args.stats {
-        return count(&input, &reader, say);
+        let mut to = out::stdout()?;
+        let counted = count(&mut to, &input, &reader)?;
+        out::flush(&mut to)?;
+        return Ok(input.end(&reader, &counted, say));
     }
     filters::place(&mut plan.filters, &input, &reader)?;
     let mut resolver = Resolver::new(&reader, input.resolve_options());
     let options = plan.options();
-    let mut columns = TraceColumns::new(&plan.keys.fields, &reader)?;
+    let mut columns = TraceColumns::new(&plan.keys.fields, &reader);
+    TraceColumns::check(&plan.keys.fields, std::iter::once(&columns))?;
     let profile = aggregate_with(&reader, &mut input.source(&reader)?, &options, &mut resolver, &mut columns);
     plan.columns = columns;
     let chosen = match &plan.event {
@@ -199,14 +218,8 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
             crate::header::write(&mut to, &reader, &profile.stats)?;
         }
         let chains: Vec<bool> = profile.events.iter().map(|e| has_chains(&reader, e.event)).collect();
-        let gates = if plan.quiet { Vec::new() } else { gates(&reader) };
-        match gates.as_slice() {
-            [] | [None] => (),
-            [Some(gate)] => writeln!(to, "# Where: {}\n#", clean(gate))?,
-            several => {
-                let several: Vec<_> = several.iter().map(|gate| gate.map_or("all".into(), clean)).collect();
-                writeln!(to, "# Where, one after the other: {}\n#", several.join("; "))?;
-            }
+        if let (false, Some(gates)) = (plan.quiet, gates(&reader)) {
+            writeln!(to, "# {gates}\n#")?;
         }
         stdio::write(&mut to, &profile, &plan, &chosen, &chains)?;
     }
@@ -218,28 +231,18 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// Shows what a recording says of itself, without going through its records.
-fn header_only(reader: &FileReader<'_>) -> anyhow::Result<Exit> {
-    let mut to = out::stdout()?;
-    crate::header::write(&mut to, reader, &ReplayStats::default())?;
-    out::flush(&mut to)?;
-    Ok(Exit::Done)
-}
-
 /// Shows how many records of each type a recording has.
-fn count(input: &Input, reader: &FileReader<'_>, say: &Say) -> anyhow::Result<Exit> {
+fn count(to: &mut dyn Write, input: &Input, reader: &FileReader<'_>) -> anyhow::Result<ReplayStats> {
     let mut source = input.source(reader)?;
     let mut counted = stats::Counted(Resolver::new(reader, input.resolve_options()));
     let stats = replay_unwinding(reader, &mut source, &ReplayOptions::default(), &mut counted).stats;
-    let mut to = out::stdout()?;
-    stats::write(&mut to, reader, &stats)?;
-    out::flush(&mut to)?;
-    Ok(input.end(reader, &stats, say))
+    stats::write(to, reader, &stats)?;
+    Ok(stats)
 }
 
-/// The expressions that samples had to fulfil to be in the recording, in the order in which they came, each once; `None` for
-/// none.
-fn gates<'r>(reader: &'r FileReader<'_>) -> Vec<Option<&'r str>> {
+/// The expressions that samples had to fulfil to be in the recording, in the order in which they came, each once; `None`
+/// where there were none.
+fn gates(reader: &FileReader<'_>) -> Option<String> {
     let mut gates = Vec::new();
     for handler in reader.private().map_or(&[][..], |private| &private.handlers) {
         let gate = handler.gate.as_deref();
@@ -247,7 +250,14 @@ fn gates<'r>(reader: &'r FileReader<'_>) -> Vec<Option<&'r str>> {
             gates.push(gate);
         }
     }
-    gates
+    match gates.as_slice() {
+        [] | [None] => None,
+        [Some(gate)] => Some(format!("Where: {}", clean(gate))),
+        several => {
+            let several: Vec<_> = several.iter().map(|gate| gate.map_or("all".into(), clean)).collect();
+            Some(format!("Where, one after the other: {}", several.join("; ")))
+        }
+    }
 }
 
 fn has_chains(reader: &FileReader<'_>, event: usize) -> bool {

@@ -4,19 +4,22 @@
 //! by itself, and rows and chains are joined by what is shown of them. The files stand in the order in which they were
 //! given.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use afterimage_perf_data::FileReader;
-use afterimage_profile::{FilterKind, Key, Node, Profile, Reason, Resolver, Row, Tree, Trees, Weight, aggregate_with};
-use rustc_hash::FxHashMap;
+use afterimage_profile::{
+    FilterKind, Frame, Key, Node, Profile, Reason, ReplayStats, Resolver, Row, Tree, Trees, Weight, aggregate_with,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Map, Value, json};
 
 use super::branch::{Branch, Least, name};
 use super::cell::cell;
 use super::columns::TraceColumns;
 use super::keys::Shown;
-use super::{Plan, has_chains, json as one_json, stdio};
+use super::{Plan, count, gates as gates_of, has_chains, json as one_json, order, stdio};
 use crate::cli::ReportArgs;
 use crate::exit::{Exit, Problem};
 use crate::filters;
@@ -36,6 +39,10 @@ struct OneFile {
     chains: Vec<bool>,
     /// What was there and named nothing, as `--json` has it.
     not_used: Value,
+    /// What samples had to fulfil, as the table tells it.
+    told: Option<String>,
+    /// The same as `--json` has it.
+    gates: Value,
 }
 
 /// The events of one name: each with its file, and its number there.
@@ -55,21 +62,26 @@ struct Rows {
 
 /// Shows the report of several recordings.
 pub(super) fn run(args: &ReportArgs, plan: &Plan, say: &Say) -> anyhow::Result<Exit> {
-    for (given, option) in [(args.stats, "--stats"), (args.header_only, "--header-only")] {
-        if given {
-            return Err(Problem::usage(format!("{option} is of one recording")).hint("give one -i").into());
-        }
-    }
+    let open = |path: &std::path::PathBuf| Input::of(path, &args.input);
+    let inputs: Vec<Input> = args.input.input.iter().map(open).collect::<anyhow::Result<_>>()?;
+    let readers: Vec<FileReader<'_>> = inputs.iter().map(Input::reader).collect::<anyhow::Result<_>>()?;
+    let all = || inputs.iter().zip(&readers);
     let mut to = out::stdout()?;
+    if args.header_only || args.stats {
+        let exit = of_each(&mut to, args, all(), say)?;
+        out::flush(&mut to)?;
+        return Ok(exit);
+    }
+    let columns: Vec<TraceColumns> = readers.iter().map(|of| TraceColumns::new(&plan.keys.fields, of)).collect();
+    TraceColumns::check(&plan.keys.fields, columns.iter())?;
     let (mut files, mut exit) = (Vec::new(), Exit::Done);
-    for path in &args.input.input {
-        let input = Input::of(path, &args.input)?;
-        let reader = input.reader()?;
-        let file = read(plan, &input, &reader, say)?;
+    for ((input, reader), columns) in all().zip(columns) {
+        let file = read(plan, input, reader, columns, say)?;
         if plan.header && !plan.json {
-            crate::header::write(&mut to, &reader, &file.profile.stats)?;
+            title(&mut to, input)?;
+            crate::header::write(&mut to, reader, &file.profile.stats)?;
         }
-        if input.end(&reader, &file.profile.stats, say) != Exit::Done {
+        if input.end(reader, &file.profile.stats, say) != Exit::Done {
             exit = Exit::Partly;
         }
         files.push(file);
@@ -86,17 +98,53 @@ pub(super) fn run(args: &ReportArgs, plan: &Plan, say: &Say) -> anyhow::Result<E
     Ok(exit)
 }
 
-fn read(plan: &Plan, input: &Input, reader: &FileReader<'_>, say: &Say) -> anyhow::Result<OneFile> {
+/// Shows what each recording says of itself, or how many records of each type it has, under its name.
+fn of_each<'i, 'r: 'i>(
+    to: &mut dyn Write,
+    args: &ReportArgs,
+    all: impl Iterator<Item = (&'i Input, &'i FileReader<'r>)>,
+    say: &Say,
+) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Done;
+    for (nth, (input, reader)) in all.enumerate() {
+        if nth > 0 && args.stats {
+            writeln!(to)?;
+        }
+        title(to, input)?;
+        if args.header_only {
+            crate::header::write(to, reader, &ReplayStats::default())?;
+        } else {
+            let counted = count(to, input, reader)?;
+            if input.end(reader, &counted, say) != Exit::Done {
+                exit = Exit::Partly;
+            }
+        }
+    }
+    Ok(exit)
+}
+
+fn title(to: &mut dyn Write, input: &Input) -> io::Result<()> {
+    writeln!(to, "# File: {}", clean(input.name()))
+}
+
+fn read(
+    plan: &Plan,
+    input: &Input,
+    reader: &FileReader<'_>,
+    mut columns: TraceColumns,
+    say: &Say,
+) -> anyhow::Result<OneFile> {
     let mut options = plan.options();
     filters::place(&mut options.filters, input, reader)?;
     let mut resolver = Resolver::new(reader, input.resolve_options());
-    let mut columns = TraceColumns::new(&plan.keys.fields, reader)?;
     let profile = aggregate_with(reader, &mut input.source(reader)?, &options, &mut resolver, &mut columns);
     refused::say(input.name(), resolver.refused(), say);
     let not_used = refused::json(resolver.refused());
     std::mem::forget(resolver);
     let chains = profile.events.iter().map(|event| has_chains(reader, event.event)).collect();
-    Ok(OneFile { name: input.name().to_owned(), profile, columns, chains, not_used })
+    let gates = reader.private().map_or(&[][..], |private| &private.gates);
+    let (told, gates) = (gates_of(reader), json!(gates));
+    Ok(OneFile { name: input.name().to_owned(), profile, columns, chains, not_used, told, gates })
 }
 
 /// The events of all files, those of one name together, in the order in which they come first.
@@ -131,6 +179,11 @@ impl Event {
         sum
     }
 
+    fn branch_samples(&self, files: &[OneFile]) -> [u64; 3] {
+        let of = self.of.iter().map(|(file, event)| stdio::branch_samples(&files[*file].profile.events[*event]));
+        of.fold([0; 3], |sums, of| std::array::from_fn(|nth| sums[nth].saturating_add(of[nth])))
+    }
+
     fn left_out(&self, files: &[OneFile]) -> Vec<(FilterKind, Weight)> {
         let of = |kind: FilterKind| {
             let in_event = |event: &afterimage_profile::EventProfile| {
@@ -145,22 +198,30 @@ impl Event {
     fn rows(&self, files: &[OneFile], plan: &Plan) -> Rows {
         let whole = self.sum(files, |event| plan.whole(event)).period;
         let mut all = Rows::default();
+        let of_files: Vec<(usize, Vec<Row>)> =
+            self.of.iter().map(|(file, event)| (*file, files[*file].profile.rows(*event))).collect();
+        let ambiguous = ambiguous(files, &of_files);
         let mut known: FxHashMap<String, usize> = FxHashMap::default();
-        for (file, event) in &self.of {
-            let OneFile { profile, columns, .. } = &files[*file];
-            for row in profile.rows(*event) {
-                let at = *known.entry(looks(&row, columns)).or_insert(all.rows.len());
+        for (file, rows) in of_files {
+            let columns = &files[file].columns;
+            for row in rows {
+                let mut looks = looks(&row, columns);
+                if ambiguous.contains(&looks) {
+                    starts(&mut looks, &row);
+                }
+                let at = *known.entry(looks).or_insert(all.rows.len());
                 match all.rows.get_mut(at) {
                     Some(joined) => {
                         joined.own.add(row.own);
                         joined.children.add(row.children);
+                        joined.modes.add(row.modes);
                     }
                     None => {
                         all.rows.push(row.clone());
                         all.parts.push(Vec::new());
                     }
                 }
-                all.parts[at].push((*file, row));
+                all.parts[at].push((file, row));
             }
         }
         let mut both: Vec<(Row, Vec<(usize, Row)>)> = all.rows.into_iter().zip(all.parts).collect();
@@ -171,19 +232,58 @@ impl Event {
     }
 }
 
-/// What is shown of a row's keys.
+/// What makes rows of several files one: what is shown of their keys, and of symbols the object, as symbols of one name in two
+/// objects are two.
 fn looks(row: &Row, columns: &TraceColumns) -> String {
     let mut text = String::new();
     for key in &row.keys {
         // Writing to a String does not fail.
         let _ = match key {
             // What is shown of these depends on how many samples a row has.
-            Key::Number(key, value) => std::fmt::Write::write_fmt(&mut text, format_args!("{key}{value:?}")),
+            Key::Number(key, value) => text.write_fmt(format_args!("{key}{value:?}")),
             key => cell(&mut text, key, row, columns),
         };
         text.push('\0');
+        if let Some(frame) = symbol_of(key) {
+            text.push_str(&frame.dso.short);
+            text.push('\0');
+        }
     }
     text
+}
+
+/// The frame whose symbol a key shows.
+fn symbol_of(key: &Key) -> Option<&Frame> {
+    match key {
+        // Parents go by their names alone, as in perf.
+        Key::Sym(frame) | Key::Place(_, Some((frame, _))) => Some(frame),
+        _ => None,
+    }
+}
+
+/// What rows look like of which one file has several: an object may have several functions of one name.
+fn ambiguous(files: &[OneFile], of_files: &[(usize, Vec<Row>)]) -> FxHashSet<String> {
+    let mut ambiguous = FxHashSet::default();
+    for (file, rows) in of_files {
+        let mut seen: FxHashSet<String> = FxHashSet::default();
+        for row in rows.iter().filter(|row| row.keys.iter().any(|key| symbol_of(key).is_some())) {
+            let looks = looks(row, &files[*file].columns);
+            if !seen.contains(&looks) {
+                seen.insert(looks);
+            } else {
+                ambiguous.insert(looks);
+            }
+        }
+    }
+    ambiguous
+}
+
+/// Adds where the symbols of a row begin, which is alike in files of one build.
+fn starts(looks: &mut String, row: &Row) {
+    for frame in row.keys.iter().filter_map(symbol_of) {
+        // Writing to a String does not fail.
+        let _ = looks.write_fmt(format_args!("{:x}\0", frame.addr.wrapping_sub(frame.offset)));
+    }
 }
 
 fn write(out: &mut dyn Write, plan: &Plan, files: &[OneFile], events: &[Event]) -> io::Result<()> {
@@ -192,14 +292,19 @@ fn write(out: &mut dyn Write, plan: &Plan, files: &[OneFile], events: &[Event]) 
         for file in files {
             let end = stdio::to_the_last_pass(file.profile.tally.complete);
             writeln!(out, "#   {}: {}{end}", clean(&file.name), file.profile.tally.total().human())?;
+            if let Some(gates) = &file.told {
+                writeln!(out, "#     {gates}")?;
+            }
         }
         writeln!(out, "#")?;
     }
+    let mut trees: Vec<Option<Trees<'_>>> =
+        files.iter().map(|file| plan.draws_chains().then(|| file.profile.trees())).collect();
     for (nth, event) in events.iter().enumerate() {
         if nth > 0 {
             write!(out, "\n\n")?;
         }
-        one_event(out, plan, files, event)?;
+        one_event(out, plan, files, event, &mut trees)?;
     }
     if !plan.quiet {
         stdio::unresolved(out, &unresolved(files))?;
@@ -207,13 +312,22 @@ fn write(out: &mut dyn Write, plan: &Plan, files: &[OneFile], events: &[Event]) 
     Ok(())
 }
 
-fn one_event(out: &mut dyn Write, plan: &Plan, files: &[OneFile], event: &Event) -> io::Result<()> {
+fn one_event<'f>(
+    out: &mut dyn Write,
+    plan: &Plan,
+    files: &'f [OneFile],
+    event: &Event,
+    trees: &mut [Option<Trees<'f>>],
+) -> io::Result<()> {
     let whole = event.sum(files, |event| plan.whole(event));
     if !plan.quiet {
         writeln!(out, "# Samples: {}  of event '{}'", whole.samples, clean(&event.name))?;
         writeln!(out, "# Event count (approx.): {}", whole.period)?;
         let recorded = event.sum(files, afterimage_profile::EventProfile::recorded);
         stdio::left_out(out, plan, recorded, &event.left_out(files))?;
+        if plan.branches {
+            stdio::branches_of(out, event.branch_samples(files))?;
+        }
         writeln!(out, "#")?;
     }
     let is_there = |nth: u8| {
@@ -226,8 +340,7 @@ fn one_event(out: &mut dyn Write, plan: &Plan, files: &[OneFile], event: &Event)
     let Rows { rows, parts } = event.rows(files, plan);
     let mut cells = Cells::new(shown.len());
     for (row, parts) in rows.iter().zip(&parts) {
-        let columns = parts.first().map(|(file, _)| &files[*file].columns).unwrap_or(&plan.columns);
-        stdio::cells(&mut cells, row, whole.period, &shown, columns);
+        stdio::cells(&mut cells, row, whole.period, &shown, columns_of(plan, files, parts));
     }
     let table = Table::fit(stdio::columns(plan, &shown), &cells);
     if !plan.quiet {
@@ -237,13 +350,12 @@ fn one_event(out: &mut dyn Write, plan: &Plan, files: &[OneFile], event: &Event)
         let of = event.of.iter().find(|(of, _)| of == file).map(|(_, event)| *event);
         of.and_then(|event| files[*file].chains.get(event)).copied().unwrap_or(false)
     };
-    let mut trees: Vec<Option<Trees<'_>>> =
-        files.iter().map(|file| plan.draws_chains().then(|| file.profile.trees())).collect();
-    for nth in stdio::order(plan, &rows, &cells, &shown) {
+    let columns_of = |nth: usize| columns_of(plan, files, &parts[nth]);
+    for nth in stdio::order(plan, &rows, &cells, &shown, columns_of) {
         table.row(out, &cells, nth)?;
         if plan.draws_chains() {
             let parts: Vec<&(usize, Row)> = parts[nth].iter().filter(|(file, _)| draws(file)).collect();
-            chains(out, plan, files, &mut trees, &rows[nth], (&parts, whole.period))?;
+            chains(out, plan, files, trees, &rows[nth], (&parts, whole.period))?;
         }
     }
     Ok(())
@@ -346,6 +458,7 @@ fn write_json(out: &mut dyn Write, plan: &Plan, files: &[OneFile], events: &[Eve
             "tally_source": one_json::source(profile.tally_source),
             "complete": profile.tally.complete && profile.stats.finished,
             "error": profile.stats.error.as_ref().map(ToString::to_string),
+            "gates": file.gates,
             "not_used": file.not_used,
         })
     };
@@ -367,15 +480,14 @@ fn write_json(out: &mut dyn Write, plan: &Plan, files: &[OneFile], events: &[Eve
 fn json_event(plan: &Plan, files: &[OneFile], event: &Event) -> Value {
     let (total, whole) = (event.sum(files, |event| event.total), event.sum(files, |event| plan.whole(event)));
     let Rows { rows, parts } = event.rows(files, plan);
-    let row = |(row, parts): (&Row, &Vec<(usize, Row)>)| {
-        let columns = parts.first().map(|(file, _)| &files[*file].columns).unwrap_or(&plan.columns);
-        one_json::one_row(row, plan, whole.period, columns)
-    };
+    let columns_of = |nth: usize| columns_of(plan, files, &parts[nth]);
+    let order = order::order(plan, &rows, columns_of, |_, _| Ordering::Equal);
+    let row = |nth: usize| one_json::one_row(&rows[nth], plan, whole.period, columns_of(nth));
     let of_file = |(file, nth): &(usize, usize)| {
         let shown = &files[*file].profile.events[*nth];
         json!({"name": files[*file].name, "samples": shown.total.samples, "period": shown.total.period})
     };
-    json!({
+    let mut object = json!({
         "name": event.name,
         "samples": total.samples,
         "period": total.period,
@@ -384,6 +496,15 @@ fn json_event(plan: &Plan, files: &[OneFile], event: &Event) -> Value {
         "tally": null,
         "reason": OWN_TALLY,
         "files": event.of.iter().map(of_file).collect::<Vec<_>>(),
-        "rows": rows.iter().zip(&parts).map(row).collect::<Vec<_>>(),
-    })
+        "rows": order.into_iter().map(row).collect::<Vec<_>>(),
+    });
+    if plan.branches {
+        object["branches_of"] = one_json::branches_of(event.branch_samples(files));
+    }
+    object
+}
+
+/// The columns of the file that a row's values are of.
+fn columns_of<'f>(plan: &'f Plan, files: &'f [OneFile], parts: &[(usize, Row)]) -> &'f TraceColumns {
+    parts.first().map_or(&plan.columns, |(file, _)| &files[*file].columns)
 }

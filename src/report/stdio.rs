@@ -1,11 +1,10 @@
 //! The report as text: for each event its head in `#` lines, its rows, and the call chains under them.
 
-use std::cmp::{Ordering, Reverse};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use afterimage_perf_data::tally::Audit;
-use afterimage_profile::{EventProfile, FilterKind, Key, Profile, Reason, Row, SortKey, TallySource, Trees, Weight};
+use afterimage_profile::{EventProfile, FilterKind, Profile, Reason, Row, SortKey, TallySource, Trees, Weight};
 
 use super::Plan;
 use super::branch::{Branch, Least, branches};
@@ -13,7 +12,7 @@ use super::cell::{cell, title};
 use super::columns::TraceColumns;
 use super::graph::{Drawing, Form, percent_of, share};
 use super::keys::Shown;
-use super::unwound;
+use super::{order, unwound};
 use crate::events::tally_of;
 use crate::filters;
 use crate::table::{Cells, Column, Side, Table};
@@ -31,12 +30,14 @@ pub(super) fn write(
         head(out, profile)?;
         unwound::head(out, &profile.stats.stack_ends)?;
     }
+    let draws = |event: usize| plan.draws_chains() && chains.get(event).copied().unwrap_or(false);
+    let mut trees = chosen.iter().any(|event| draws(*event)).then(|| profile.trees());
     for (nth, &event) in chosen.iter().enumerate() {
         if nth > 0 {
             write!(out, "\n\n")?;
         }
-        let draw = plan.draws_chains() && chains.get(event).copied().unwrap_or(false);
-        one_event(out, profile, plan, event, draw)?;
+        let trees = trees.as_mut().filter(|_| draws(event));
+        one_event(out, profile, plan, event, trees)?;
     }
     if !plan.quiet {
         unresolved(out, &profile.unresolved)?;
@@ -61,7 +62,13 @@ pub(super) fn to_the_last_pass(complete: bool) -> &'static str {
     if complete { "" } else { " (to the last pass)" }
 }
 
-fn one_event(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, draw: bool) -> io::Result<()> {
+fn one_event<'p>(
+    out: &mut dyn Write,
+    profile: &'p Profile,
+    plan: &Plan,
+    event: usize,
+    mut trees: Option<&mut Trees<'p>>,
+) -> io::Result<()> {
     if !plan.quiet {
         event_head(out, profile, plan, event)?;
     }
@@ -72,10 +79,9 @@ fn one_event(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize, 
     if !plan.quiet {
         table.head(out)?;
     }
-    let mut trees = draw.then(|| profile.trees());
     for nth in order {
         table.row(out, &cells, nth)?;
-        if let Some(trees) = &mut trees {
+        if let Some(trees) = trees.as_deref_mut() {
             draw_chains(out, (profile, trees), plan, event, &rows[nth])?;
         }
     }
@@ -89,8 +95,7 @@ fn event_head(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize)
     writeln!(out, "# Event count (approx.): {}", whole.period)?;
     left_out(out, plan, shown.recorded(), &shown.left_out)?;
     if plan.branches {
-        let (read, without) = (shown.read.samples, shown.without_branches);
-        writeln!(out, "# Branches of: {} of {} samples", grouped(read.saturating_sub(without)), grouped(read))?;
+        branches_of(out, branch_samples(shown))?;
     }
     if let Some(tally) = tally_of(profile, event) {
         writeln!(out, "# Tally: {}{}", tally.sum.human(), to_the_last_pass(profile.tally.complete))?;
@@ -101,6 +106,21 @@ fn event_head(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize)
     said(out, profile, shown.event)?;
     short_stacks(out, shown, profile.stats.stack_ends.total() > 0)?;
     writeln!(out, "#")
+}
+
+/// Of an event, the samples that have branches, those that have none, and those that filters left out before.
+pub(super) fn branch_samples(event: &EventProfile) -> [u64; 3] {
+    let (with, without) = (event.with_branches, event.without_branches);
+    [with, without, event.read.samples.saturating_sub(with).saturating_sub(without)]
+}
+
+/// Of how many samples the branches are.
+pub(super) fn branches_of(out: &mut dyn Write, [with, without, left_out]: [u64; 3]) -> io::Result<()> {
+    write!(out, "# Branches of: {} of {} samples", grouped(with), grouped(with.saturating_add(without)))?;
+    match left_out {
+        0 => writeln!(out),
+        more => writeln!(out, ", and filters left out {} more", grouped(more)),
+    }
 }
 
 /// What filters left out, if any were given.
@@ -114,9 +134,10 @@ pub(super) fn left_out(
         return Ok(());
     }
     let left_out: Vec<_> = left_out.iter().map(|(kind, weight)| (*kind, weight.samples)).collect();
+    let what = if plan.branches { "branch" } else { "sample" };
     match left_out.as_slice() {
         [] => writeln!(out, "# Left out: nothing"),
-        left_out => writeln!(out, "# Left out: {}", filters::told(recorded.samples, left_out)),
+        left_out => writeln!(out, "# Left out: {}", filters::told(recorded.samples, what, left_out)),
     }
 }
 
@@ -178,39 +199,20 @@ fn rows(profile: &Profile, plan: &Plan, event: usize, shown: &[Shown]) -> (Vec<R
     let rows: Vec<Row> = profile.rows(event).into_iter().filter(|row| plan.shows(row, total)).collect();
     let mut all = Cells::new(shown.len());
     rows.iter().for_each(|row| cells(&mut all, row, total, shown, &plan.columns));
-    let order = order(plan, &rows, &all, shown);
+    let order = order(plan, &rows, &all, shown, |_| &plan.columns);
     (rows, all, order)
 }
 
 /// The order of rows whose cells these are.
-pub(super) fn order(plan: &Plan, rows: &[Row], all: &Cells, shown: &[Shown]) -> Vec<usize> {
+pub(super) fn order<'c>(
+    plan: &Plan,
+    rows: &[Row],
+    all: &Cells,
+    shown: &[Shown],
+    columns: impl Fn(usize) -> &'c TraceColumns,
+) -> Vec<usize> {
     let names = shown.iter().take_while(|shown| !matches!(shown, Shown::Key(_))).count().min(shown.len() - 1);
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    let weight = |row: usize| (Reverse(rows[row].children.period), Reverse(rows[row].own.period));
-    let before = |a: usize, b: usize| {
-        let keys = plan.keys.before_shares.iter();
-        let mut keys = keys.filter_map(|nth| Some((rows[a].keys.get(*nth)?, rows[b].keys.get(*nth)?)));
-        keys.find_map(|(a, b)| Some(compare(a, b)).filter(|order| order.is_ne())).unwrap_or(Ordering::Equal)
-    };
-    order.sort_by(|a, b| {
-        let by_weight = || weight(*a).cmp(&weight(*b));
-        before(*a, *b).then_with(by_weight).then_with(|| all.tail(*a, names).cmp(all.tail(*b, names)))
-    });
-    order
-}
-
-/// The order of two values of a key: that of numbers, else that of names.
-fn compare(a: &Key, b: &Key) -> Ordering {
-    match (a, b) {
-        (Key::Number(_, a), Key::Number(_, b)) => a.cmp(b),
-        (Key::Pid(a, _), Key::Pid(b, _)) | (Key::Tid(a, _), Key::Tid(b, _)) => a.cmp(b),
-        (Key::Cpu(a), Key::Cpu(b)) => a.cmp(b),
-        (Key::Comm(a), Key::Comm(b)) | (Key::Event(a), Key::Event(b)) | (Key::Cgroup(a), Key::Cgroup(b)) => a.cmp(b),
-        (Key::Dso(a), Key::Dso(b)) => a.short.cmp(&b.short),
-        (Key::Sym(a), Key::Sym(b)) => a.name().cmp(&b.name()),
-        // What has no order of its own stays in that of the weights.
-        _ => Ordering::Equal,
-    }
+    order::order(plan, rows, columns, |a, b| all.tail(a, names).cmp(all.tail(b, names)))
 }
 
 /// The columns of an event: fields of tracepoints stand where the event has them.
@@ -222,7 +224,9 @@ pub(super) fn shown(plan: &Plan, has_column: impl Fn(u8) -> bool) -> Vec<Shown> 
         },
         _ => true,
     };
-    plan.keys.shown.iter().filter(is_there).copied().collect()
+    let shown: Vec<Shown> = plan.keys.shown.iter().filter(is_there).copied().collect();
+    // Where fields alone are asked for, and the event has none of them.
+    if shown.is_empty() { vec![Shown::Overhead] } else { shown }
 }
 
 pub(super) fn columns(plan: &Plan, shown: &[Shown]) -> Vec<Column> {
@@ -230,6 +234,7 @@ pub(super) fn columns(plan: &Plan, shown: &[Shown]) -> Vec<Column> {
         Shown::Children => Column::new("Children", 8, Side::Right),
         Shown::Overhead if plan.children => Column::new("Self", 8, Side::Right),
         Shown::Overhead => Column::new("Overhead", 8, Side::Right),
+        Shown::Mode(mode) => Column::new(mode.title(), 8, Side::Right),
         Shown::Samples => Column::new("Samples", 12, Side::Right),
         Shown::Period => Column::new("Period", 12, Side::Right),
         Shown::Key(nth) => match plan.keys.sort.get(*nth) {
@@ -253,6 +258,7 @@ pub(super) fn cells(to: &mut Cells, row: &Row, total: u64, shown: &[Shown], colu
         to.push(|text| match shown {
             Shown::Children => text.write_str(&share(row.children.period, total)),
             Shown::Overhead => text.write_str(&share(row.own.period, total)),
+            Shown::Mode(mode) => text.write_str(&share(mode.of(row), total)),
             Shown::Samples => write!(text, "{}", row.own.samples),
             Shown::Period => write!(text, "{}", row.own.period),
             Shown::Key(nth) => row.keys.get(*nth).map_or(Ok(()), |key| cell(text, key, row, columns)),

@@ -8,6 +8,7 @@ use afterimage_profile::{
     CpuMode, Frame, KnownParts, Lines, Loc, PartHash, Place, Resolver, SourceLine, Split, State, TimedSample, Under,
     has_return_addresses,
 };
+use afterimage_symbols::lines::SourceFrame;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::branches::mode_of;
@@ -88,13 +89,22 @@ pub(crate) struct FrameLines<'f> {
     store: Vec<u8>,
     /// Most addresses of a call chain that are shown.
     deepest: usize,
+    /// Functions that were inlined have lines of their own in chains.
+    inline: bool,
 }
 
 impl<'f> FrameLines<'f> {
-    /// `lines`: whether any event shows lines of source code; `deepest`: most addresses of a call chain that are shown.
-    pub(crate) fn new(reader: &'f FileReader<'f>, resolver: Resolver, lines: bool, deepest: usize) -> Self {
+    /// `lines`: whether any event shows lines of source code; `deepest`: most addresses of a call chain that are shown;
+    /// `inline`: whether functions that were inlined have lines in chains.
+    pub(crate) fn new(
+        reader: &'f FileReader<'f>,
+        resolver: Resolver,
+        lines: bool,
+        deepest: usize,
+        inline: bool,
+    ) -> Self {
         let lines = lines.then(|| Lines::new(reader));
-        FrameLines { resolver, lines, names: Vec::new(), store: Vec::new(), deepest }
+        FrameLines { resolver, lines, names: Vec::new(), store: Vec::new(), deepest, inline }
     }
 
     /// What names the frames.
@@ -273,16 +283,30 @@ impl<'f> FrameLines<'f> {
         let shape = names.shape;
         let lines = self.lines.as_mut().filter(|_| shape.line);
         let line = lines.and_then(|lines| lines.at(state, &mut self.resolver, loc)).map(|line| &**line);
+        let sources = match loc.place {
+            Place::Object(id) if self.inline && what != What::Name => self.resolver.source_of(state, id, loc.addr),
+            _ => Vec::new(),
+        };
         let frame = self.resolver.frame(state, loc);
         let written = out.len();
         match what {
             What::Name => write_name(out, frame, 0, shape, line),
             What::Line | What::CallerLine => {
                 let behind = u64::from(what == What::CallerLine);
-                out.push(b'\t');
                 // perf shows offsets in files for addresses of processes, and the addresses themselves for the kernel.
-                hex(out, loc.addr.wrapping_add(behind), 16);
-                write_name(out, frame, behind, shape, line);
+                let addr = loc.addr.wrapping_add(behind);
+                // The last one is the function that there is: its line is that of the call that was inlined.
+                let holder = sources.last().filter(|_| sources.len() > 1);
+                let line = match holder {
+                    Some(holder) => line.and(source_line(holder)),
+                    None => line.cloned(),
+                };
+                for source in sources.iter().take(sources.len().saturating_sub(1)) {
+                    write_inlined(out, addr, source, shape);
+                }
+                out.push(b'\t');
+                hex(out, addr, 16);
+                write_name(out, frame, behind, shape, line.as_ref());
                 out.push(b'\n');
             }
         }
@@ -373,6 +397,26 @@ impl Parts {
         // Where others were forgotten to make room for it, their texts stay until there is no room for these.
         self.known.keep(PartHash(hash), part, under, span);
     }
+}
+
+/// The line of a function that was inlined where an address is, as perf writes it. It has no offset, as it begins nowhere.
+fn write_inlined(out: &mut Vec<u8>, addr: u64, source: &SourceFrame, shape: Shape) {
+    out.push(b'\t');
+    hex(out, addr, 16);
+    if shape.symbol {
+        out.push(b' ');
+        out.extend_from_slice(clean(source.function.as_deref().unwrap_or("??")).as_bytes());
+    }
+    if let (true, Some(line)) = (shape.line, source_line(source)) {
+        out.extend_from_slice(b"\n  ");
+        out.extend_from_slice(clean(&line.to_string()).as_bytes());
+    }
+    out.extend_from_slice(b" (inlined)\n");
+}
+
+fn source_line(source: &SourceFrame) -> Option<SourceLine> {
+    let file = source.file.as_deref().filter(|_| source.line != 0)?;
+    Some(SourceLine { file: file.into(), line: source.line, text: None })
 }
 
 fn write_name(out: &mut Vec<u8>, frame: &Frame, behind: u64, shape: Shape, line: Option<&SourceLine>) {

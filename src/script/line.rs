@@ -78,10 +78,11 @@ impl<'f> Printer<'f> {
         reader: &'f FileReader<'f>,
         formats: Formats,
         resolver: Resolver,
-        deepest: usize,
+        (deepest, inline): (usize, bool),
         nanoseconds: bool,
     ) -> Self {
-        let frames = FrameLines::new(reader, resolver, events.iter().any(|event| event.shape.line), deepest);
+        let lines = events.iter().any(|event| event.shape.line);
+        let frames = FrameLines::new(reader, resolver, lines, deepest, inline);
         let types = SaidTypes::new(reader.private());
         Printer { events, frames, formats, types, comms: FxHashMap::default(), nanoseconds, widest: Widest::default() }
     }

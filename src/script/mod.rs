@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ScriptArgs, say: &Say) -> anyhow::Result<Exit> {
     let (formats, deepest) = (formats(&reader), args.max_stack.unwrap_or(usize::MAX));
     let printer = match args.json {
         true => Print::Json(JsonPrinter::new(&reader, formats, resolver, chains.then_some(deepest))),
-        false => Print::Text(Printer::new(events, &reader, formats, resolver, deepest, args.ns)),
+        false => Print::Text(Printer::new(events, &reader, formats, resolver, (deepest, args.inline), args.ns)),
     };
     let mut lines = Lines { printer, sieve: Sieve::new(filters), buffer: Vec::new(), to, failed: None };
     let replayed = replay_unwinding(&reader, &mut input.source(&reader)?, &ReplayOptions::default(), &mut lines);
@@ -150,6 +150,11 @@ impl NamingSink for Lines<'_> {
             Print::Text(printer) => printer.resolver_mut(),
             Print::Json(printer) => printer.resolver_mut(),
         }
+    }
+
+    fn wants_stack(&mut self, state: &State, sample: &TimedSample<'_>) -> bool {
+        let printer = &mut self.printer;
+        self.failed.is_none() && self.sieve.left_out(state, sample, |loc| printer.frame(state, loc)).is_none()
     }
 }
 

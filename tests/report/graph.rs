@@ -87,6 +87,20 @@ fn inlined_functions_are_frames_of_chains() {
     assert_eq!(judge.lines().step_by(2).collect::<Vec<_>>(), ["inner", "middle", "outer"], "{within}");
     let lines = text(&[&["report", "--inline"], &options[..2], &["-g", "srcline,folded", "--sort", "sym"]].concat());
     assert!(lines.contains("inner (inlined) inlined.c:4;middle (inlined) inlined.c:7;outer inlined.c:11;"), "{lines}");
+    // What was inlined begins nowhere, so that no address is so and so far from it.
+    let places = text(&[&["report", "--inline"], &options[..2], &["-g", "address,folded", "--sort", "sym"]].concat());
+    assert!(places.contains(" inner (inlined);middle (inlined);outer+0x"), "{places}");
+    assert!(!places.contains("(inlined)+"), "{places}");
+    // `script` has a line for each, at the address that they are at.
+    let script = text(&["script", "--inline", "-F", "ip,sym,srcline", "-i", word(&path)]);
+    let chain: Vec<&str> = script.lines().map(str::trim).skip_while(|line| !line.ends_with(" inner")).take(6).collect();
+    let at = chain[0].split(' ').next().unwrap();
+    let (names, lines): (Vec<_>, Vec<_>) =
+        (chain.iter().step_by(2).collect(), chain.iter().skip(1).step_by(2).collect());
+    assert_eq!(names, [&format!("{at} inner"), &format!("{at} middle"), &format!("{at} outer")], "{chain:?}");
+    assert!(lines[0].starts_with("inlined.c:") && lines[0].ends_with(" (inlined)"), "{chain:?}");
+    assert_eq!(lines[1..], [&"inlined.c:7 (inlined)", &"inlined.c:11"], "{chain:?}");
+    assert!(!text(&["script", "-F", "ip,sym", "-i", word(&path)]).contains("inlined"));
     // Without asking there are none, and with --children they have rows.
     assert!(!text(&[&["report"], &options[..]].concat()).contains("inlined"));
     let children = text(&["report", "--children", "--inline", "-g", "none", "--sort", "sym", "-i", word(&path)]);

@@ -84,7 +84,7 @@ fn branches_stand_for_samples() {
     with_branches(&path);
     let shown = text(&["report", "-i", word(&path), "--sort", "addr_from,mispredict,in_tx,abort,cycles", "-n"]);
     let expected = "\
-# Branches of: 3 of 3 samples
+# Branches of: 2 of 3 samples
 # Overhead       Samples  Source Address          Branch Mispredicted  Branch in transaction  Transaction abort  Basic Block Cycles
     50.00%             4  [.] 0x0000000000401010  N                    .                      .                  7
     25.00%             2  [.] 0x0000000000401018  N                    .                      A                  -
@@ -179,10 +179,118 @@ fn memory_is_perfs() {
     for sort in ["mem", "snoop", "tlb", "locked", "blocked", "symbol_daddr", "dso_daddr", "data_page_size"] {
         assert!(alike(&path, &["--mem-mode", "--sort", sort]) > 0, "{sort}");
     }
+    assert!(alike(&path, &["--mem-mode", "--sort", "dcacheline"]) > 0);
+    // Rows in the order of what stands before the share: perf's, which is from more to less for these.
+    for sort in ["local_weight,overhead", "local_ins_lat,overhead,local_weight"] {
+        assert!(same(&path, &["--mem-mode", "--sort", sort], &[]).unwrap() > 1, "{sort}");
+    }
     // By the periods, which perf does not offer: 1000 each.
     let shown = text(&["report", "-q", "-i", word(&path), "--sort", "mem"]);
     let levels: Vec<&str> = shown.lines().map(|line| line.trim_start()).collect();
     assert_eq!(levels, ["40.00%  L1 or L1 hit", "40.00%  LFB/MAB or LFB/MAB hit", "20.00%  N/A"]);
+}
+
+/// What transactions ended with, by hand: the words are perf's.
+#[test]
+fn transactions_are_perfs() {
+    if !has("transactions_are_perfs", &[Need::Perf]) {
+        return;
+    }
+    let folder = folder();
+    let path = file(&folder, "data");
+    // Each flag alone, then usual ones with codes, and none.
+    let flags = (0..8).map(|bit| 1 << bit).chain([0x6, 0x12_0000_0016, 0xff_0000_0000, 0]);
+    let samples = (0..).zip(flags).map(|(nth, flags)| Sample { transaction: Some(flags), ..sample(nth) });
+    write(&path, "x86_64", raw_event(SampleType::TRANSACTION), samples);
+    assert_eq!(alike(&path, &["--sort", "transaction"]), 12);
+    let json: serde_json::Value =
+        serde_json::from_str(&text(&["report", "--json", "-i", word(&path), "--sort", "transaction"])).unwrap();
+    let rows = json["events"][0]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["transaction"] == 0x12_0000_0016_u64).unwrap();
+    assert_eq!(row["transaction_words"], "TX SYNC RETRY :12");
+}
+
+/// Lines of its own, which a test looks for in what perf and we print.
+const SOURCE: &str = "volatile int sum;
+static __attribute__((noinline)) void hot(int n) {
+    for (int i = 0; i < n; i++)
+        sum += i;
+}
+int main(void) {
+    for (int i = 0; i < 40; i++)
+        hot(1000000);
+    return 0;
+}
+";
+
+fn program(folder: &Path) -> std::path::PathBuf {
+    let (source, program) = (folder.join("sizes.c"), folder.join("sizes"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let status = std::process::Command::new("cc").args(["-g", "-O1", "-o"]).arg(&program).arg(&source).status();
+    assert!(status.unwrap().success());
+    program
+}
+
+#[test]
+fn sizes_files_and_sockets_are_perfs() {
+    if !has("sizes_files_and_sockets_are_perfs", &[Need::Root, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let folder = folder();
+    let (path, program) = (file(&folder, "data"), program(folder.path()));
+    let options = ["--no-bpf-event", "-e", "cpu-clock:u", "-F", "999", "--sample-cpu"];
+    perf_record(&path, &options, &[word(&program)]);
+    for sort in ["socket", "socket,cpu", "srcfile", "symbol_size", "dso_size", "srcfile,symbol_size"] {
+        assert!(alike(&path, &["--sort", sort]) > 0, "{sort}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&text(&["report", "--json", "-i", word(&path), "--sort", "srcfile,symbol_size,sym"]))
+            .unwrap();
+    let rows = json["events"][0]["rows"].as_array().unwrap();
+    let hot = rows.iter().find(|row| row["sym"] == "hot").unwrap();
+    let nm = std::process::Command::new("nm").arg("-S").arg(&program).output().unwrap();
+    let nm = String::from_utf8(nm.stdout).unwrap();
+    let size = nm.lines().find_map(|line| line.strip_suffix(" t hot")?.split_whitespace().nth(1)).unwrap();
+    assert_eq!(hot["symbol_size"], u64::from_str_radix(size, 16).unwrap(), "{nm}");
+    assert_eq!(hot["srcfile"], "sizes.c");
+}
+
+/// A branch from one function of a program into the other.
+#[test]
+fn lines_of_branches_are_those_of_addr2line() {
+    if !has("lines_of_branches_are_those_of_addr2line", &[Need::Cc, Need::Objdump]) {
+        return;
+    }
+    let folder = folder();
+    let (path, program) = (file(&folder, "data"), program(folder.path()));
+    let output = |tool: &str, words: &[&str]| {
+        let output = std::process::Command::new(tool).args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let symbols = output("nm", &[word(&program)]);
+    let start = |name: &str| {
+        let line = symbols.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix([' ', 'T', 't']));
+        u64::from_str_radix(line.unwrap().split_whitespace().next().unwrap(), 16).unwrap()
+    };
+    let (from, to) = (start(" main") + 4, start(" hot"));
+    // Where the linker put the text its addresses are those in the file.
+    const AT: u64 = 0x5555_0000_0000;
+    let entries = bytes(&[AT + from, AT + to, 2]);
+    let stack = BranchStack { hw_index: None, entries: Words::new(&entries, Endian::Little), counters: None };
+    let one = Sample { ip: Some(AT + to), branch_stack: Some(stack), ..sample(0) };
+    crate::hand::write_mapped(&path, raw_event(SampleType::BRANCH_STACK), (AT, &program), [one]);
+    let judged = |addr: u64| {
+        let line = output("addr2line", &["-s", "-e", word(&program), &format!("{addr:x}")]);
+        line.trim().to_owned()
+    };
+    let json: serde_json::Value =
+        serde_json::from_str(&text(&["report", "--json", "-i", word(&path), "--sort", "srcline_from,srcline_to"]))
+            .unwrap();
+    let row = &json["events"][0]["rows"][0];
+    assert_eq!((row["srcline_from"].as_str(), row["srcline_to"].as_str()), (Some(&*judged(from)), Some(&*judged(to))));
+    let shown = text(&["report", "-q", "-i", word(&path), "--sort", "srcline_from,srcline_to,overhead"]);
+    let words: Vec<String> = (0..3).map(|column| rows_of(&shown, column).remove(0)).collect();
+    assert_eq!(words, ["100.00%".to_owned(), judged(from), judged(to)], "{shown}");
 }
 
 #[test]
@@ -200,6 +308,12 @@ fn times_and_parents_are_perfs() {
         &["--sort", "time,overhead", "--time-quantum", "20ms"],
         &["--sort", "comm,overhead"],
         &["--sort", "comm,sample,period"],
+        &["-F", "comm,overhead"],
+        &["-F", "overhead,comm,sample"],
+        &["-F", "+period", "--sort", "comm"],
+        &["-F", "sample,overhead", "--sort", "comm"],
+        &["-F", "overhead,overhead_sys,overhead_us,comm"],
+        &["--show-cpu-utilization", "--sort", "comm"],
     ] {
         let rows = same(&path, options, &[]).unwrap();
         assert!(rows > 2, "{options:?}");
@@ -231,6 +345,19 @@ fn fields_of_tracepoints_are_perfs() {
     {
         assert!(alike(&path, &["--sort", sort]) > 0, "{sort}");
     }
+    // Before the share fields order the rows, in the table and out of it.
+    let before = ["report", "-q", "-g", "none", "-i", word(&path), "--sort", "comm,overhead,next_pid", "--event"];
+    let before = |options: &[&str]| text(&[&before[..], &["sched:sched_switch"], options].concat());
+    let table: Vec<String> = rows_of(&before(&[]), 1);
+    let json: serde_json::Value = serde_json::from_str(&before(&["--json"])).unwrap();
+    let listed: Vec<&str> =
+        json["events"][0]["rows"].as_array().unwrap().iter().map(|row| row["comm"].as_str().unwrap()).collect();
+    assert!(table.len() > 2 && table.is_sorted(), "{table:?}");
+    assert_eq!(table, listed);
+    let options = ["--sort", "next_pid,overhead", "--event", "sched:sched_switch"];
+    let shown = text(&[&["report", "-q", "-g", "none", "-i", word(&path)], &options[..]].concat());
+    let numbers: Vec<u64> = rows_of(&shown, 1).iter().map(|word| word.parse().unwrap()).collect();
+    assert!(numbers.len() > 2 && numbers.is_sorted(), "{numbers:?}");
     // The same columns by our name for them.
     let rows = |sort: &str| body(&text(&["report", "-q", "-g", "none", "-i", word(&path), "--sort", sort]));
     assert_eq!(rows("trace:next_pid"), rows("next_pid"));
@@ -238,4 +365,9 @@ fn fields_of_tracepoints_are_perfs() {
     let output = run(&["report", "-i", word(&path), "--sort", "comm,no_such_field"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).starts_with("afterimage: --sort no_such_field: no such key\n  hint: there are comm, dso,"));
+}
+
+/// The word in a column of each row.
+fn rows_of(report: &str, column: usize) -> Vec<String> {
+    body(report).iter().map(|line| line.split_whitespace().nth(column).unwrap().to_owned()).collect()
 }

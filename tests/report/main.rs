@@ -1,6 +1,7 @@
 //! `report`: to the letter on a recording made by hand, and against `perf report` on recordings that perf made.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod branches;
 #[path = "../common/mod.rs"]
 mod common;
 mod filters;

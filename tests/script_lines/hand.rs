@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 
-use afterimage_perf_data::record::{Regs, StackUser};
+use afterimage_perf_data::record::{FileId, Mmap2, Regs, StackUser};
 use afterimage_perf_data::{
-    Attr, AttrFlags, Endian, EventDesc, Features, FileWriter, Layout, Record, Sample, SampleType,
+    Attr, AttrFlags, Endian, EventDesc, Features, FileWriter, Layout, Record, Sample, SampleId, SampleType,
 };
 
 /// What every sample here has.
@@ -76,4 +76,33 @@ pub(crate) fn write_with_ids<'s>(
 /// Words as they stand in a recording.
 pub(crate) fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Writes a recording of this machine in which process 7 has mapped a file of it at an address.
+#[allow(dead_code, reason = "other tests use it")]
+pub(crate) fn write_mapped<'s>(
+    path: &Path,
+    attr: Attr,
+    (addr, mapped): (u64, &Path),
+    samples: impl IntoIterator<Item = Sample<'s>>,
+) {
+    use std::os::unix::fs::MetadataExt;
+    let meta = std::fs::metadata(mapped).unwrap();
+    let (dev, ino) = (meta.dev(), meta.ino());
+    let (maj, min) = ((dev >> 8 & 0xfff) as u32, ((dev & 0xff) | (dev >> 12 & 0xfff00)) as u32);
+    let layout = Layout::new(&attr, Endian::Little);
+    let events = [EventDesc { attr, ids: Vec::new(), name: "made".to_owned() }];
+    let mut writer = FileWriter::create(File::create(path).unwrap(), &events).unwrap();
+    let id = SampleId { pid: Some(7), tid: Some(7), time: Some(1), ..SampleId::default() };
+    let file = FileId::Inode { maj, min, ino, generation: 0 };
+    let filename = mapped.to_str().unwrap().as_bytes();
+    let len = meta.len().next_multiple_of(0x1000);
+    let map = Mmap2 { pid: 7, tid: 7, addr, len, pgoff: 0, file, prot: 5, flags: 2, filename, misc: 2, id };
+    writer.record(&Record::Mmap2(map), &layout).unwrap();
+    for sample in samples {
+        writer.record(&Record::Sample(sample), &layout).unwrap();
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let (arch, hostname) = (Some("x86_64".to_owned()), Some(host.trim().to_owned()));
+    writer.finish(&Features { arch, hostname, ..Features::default() }, None).unwrap();
 }

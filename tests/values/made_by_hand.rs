@@ -229,6 +229,38 @@ fn report_sorts_by_labels() {
     assert_eq!((wrong.status.code(), stderr(&wrong).contains("a label's name has 1 to 32 bytes")), (Some(2), true));
 }
 
+/// Labels before the share order the rows, numbers as numbers, in the table and out of it.
+#[test]
+fn labels_before_the_share_order_the_rows() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    let mut hits = Hits::at(&path);
+    let short = hits.handler.short;
+    for (depth, times) in [(Some(9_i16), 2), (Some(-3), 1), (None, 1), (Some(10), 3)] {
+        for _ in 0..times {
+            let hdr = hits.sample(true);
+            if let Some(depth) = depth {
+                hits.label(hdr, "depth", short, &depth.to_le_bytes());
+            }
+        }
+    }
+    hits.finish();
+    let report = |options: &[&str]| text(&[&["report", "-q", "-i", word(&path), "--sort"], options].concat());
+    let second = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+    let shown = |options: &[&str]| report(options).lines().filter_map(second).collect::<Vec<_>>();
+    assert_eq!(shown(&["label:depth"]), ["10", "9", "(none)", "-3"]);
+    assert_eq!(shown(&["label:depth,overhead"]), ["(none)", "-3", "9", "10"]);
+    let json: serde_json::Value = serde_json::from_str(&report(&["label:depth,overhead", "--json"])).unwrap();
+    let rows = json["events"][0]["rows"].as_array().unwrap();
+    let listed: Vec<_> = rows.iter().map(|row| row["labels"]["depth"].as_i64()).collect();
+    assert_eq!(listed, [None, Some(-3), Some(9), Some(10)]);
+    let fields = ["-q", "-i", word(&path), "-F", "sample,label:depth"];
+    let columns = text(&[&["report"], &fields[..]].concat());
+    let columns: Vec<Vec<&str>> =
+        columns.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).filter(|row| !row.is_empty()).collect();
+    assert_eq!(columns, [["3", "10"], ["2", "9"], ["1", "(none)"], ["1", "-3"]]);
+}
+
 /// A handler that drops every sample and writes values: they are the event, one sample for all records of one.
 #[test]
 fn values_alone_are_the_event() {

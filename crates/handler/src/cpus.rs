@@ -39,9 +39,32 @@ pub(crate) fn chain_words() -> u32 {
     frames.saturating_add(markers)
 }
 
+/// The most frames of a stack that programs read whole, if this system allows more.
+pub(crate) fn readable_stack() -> Option<u16> {
+    readable(stack_limits())
+}
+
+fn readable((frames, markers): (u32, u32)) -> Option<u16> {
+    let most = CHAIN_MAX.saturating_sub(markers).max(1);
+    (frames > most).then(|| u16::try_from(most).unwrap_or(u16::MAX))
+}
+
 /// The most frames of a stack (`sample_max_stack`) that bpf_get_stack for the user's half leaves whole: it cuts the sample's
 /// own chain to kernel.perf_event_max_stack words, markers included.
 pub(crate) fn whole_stack() -> u16 {
     let (frames, markers) = stack_limits();
     u16::try_from(frames.saturating_sub(markers)).unwrap_or(u16::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_are_no_longer_than_programs_read() {
+        assert_eq!(readable((127, 8)), None);
+        assert_eq!(readable((1016, 8)), None);
+        assert_eq!(readable((1017, 8)), Some(1016));
+        assert_eq!(readable((4096, 2000)), Some(1));
+    }
 }

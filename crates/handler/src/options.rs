@@ -33,10 +33,13 @@ impl Builtin {
 impl Builtin {
     /// The most frames that call chains may have beside this handler (`sample_max_stack`), so that the kernel leaves them
     /// whole; `None`: as many as the system allows. Where a kernel shows programs no sample (6.1), one that lets samples
-    /// chain walks the user's stack too, and the kernel then cuts the chain of the sample.
+    /// chain walks the user's stack too, and the kernel then cuts the chain of the sample. Where the system allows more than
+    /// programs read of a chain, stacks that differ beyond that would be counted as one: then the event has no more.
     pub fn max_stack(self, chain: bool) -> Option<u16> {
-        let walks = chain && self != Builtin::None && !crate::probe::shows_samples();
-        walks.then(crate::cpus::whole_stack)
+        let reads = self != Builtin::None;
+        let walks = chain && reads && !crate::probe::shows_samples();
+        let whole = walks.then(crate::cpus::whole_stack);
+        whole.into_iter().chain(crate::cpus::readable_stack().filter(|_| reads)).min()
     }
 }
 

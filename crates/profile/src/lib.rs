@@ -37,8 +37,8 @@ mod unwinding;
 pub use afterimage_symbols::Reason;
 pub use afterimage_unwind::StackEnd;
 pub use aggregate::{
-    AggregateOptions, ChainKey, Columns, EventProfile, Key, Label, Node, Order, Profile, Row, SaidSum, SortKey, Stack,
-    TallySource, Tree, Trees, UnknownSortKey, Weight, aggregate, aggregate_from, aggregate_with,
+    AggregateOptions, ChainKey, Columns, EventProfile, Key, Label, Modes, Node, Order, Profile, Row, SaidSum, SortKey,
+    Stack, TallySource, Tree, Trees, UnknownSortKey, Weight, aggregate, aggregate_from, aggregate_with,
 };
 pub use annotate::{Hits, Subject, Thing, Things, annotate, annotate_from};
 pub use bpf::{BpfFunction, BpfLines, BpfPrograms};

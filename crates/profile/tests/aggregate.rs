@@ -3,9 +3,14 @@
 
 mod common;
 
-use afterimage_perf_data::{AiHdr, EmitPayload, FileReader, HandlerDesc, Private, TrueCounts, context};
+use afterimage_perf_data::record::BranchStack;
+use afterimage_perf_data::{
+    AiHdr, Attr, Callchain, EmitPayload, Endian, FileReader, HandlerDesc, Private, Record, Sample, SampleType,
+    TrueCounts, Words, context,
+};
 use afterimage_profile::{
-    AggregateOptions, Key, Node, Order, Profile, Reason, ResolveOptions, Resolver, SortKey, TallySource, aggregate,
+    AggregateOptions, FilterKind, Filters, Key, Node, Order, Pattern, Profile, Reason, ResolveOptions, Resolver,
+    SortKey, TallySource, aggregate,
 };
 use common::{Recording, attr, bpf_output, event};
 use proptest::prelude::*;
@@ -124,6 +129,73 @@ fn a_tree_begins_with_the_outermost_frame_of_its_symbol() {
     assert_eq!(of("middle", Order::Callee), ["middle 1 0", " root 1 1"]);
     assert_eq!(of("middle", Order::Caller), ["middle 1 0", " root 1 0", "  middle 1 0", "   leaf 1 1"]);
     assert_eq!(of("root", Order::Callee), ["root 1 1"]);
+}
+
+/// Samples of `leaf`, called by `middle` and not, each with two branches; and one without a stack, in `middle`.
+fn with_branches() -> Vec<u8> {
+    let sample_type = attr().sample_type | SampleType::BRANCH_STACK;
+    let mut r = Recording::of(vec![event(Attr { sample_type, ..attr() }, 1, "cycles")]);
+    let (leaf, middle, root) = (KERNEL + 8, KERNEL + 0x120, KERNEL + 0x240);
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let branches = words(&[root, leaf, 2, middle, leaf + 4, 2]);
+    let stack = BranchStack { hw_index: None, entries: Words::new(&branches, Endian::Little), counters: None };
+    let chains = [&[context::KERNEL, leaf, middle, root][..], &[context::KERNEL, leaf, root], &[]];
+    for (time, chain) in (1..).zip(chains) {
+        let bytes = words(chain);
+        let sample = Sample {
+            misc: 1,
+            identifier: Some(1),
+            ip: Some(if chain.is_empty() { middle } else { leaf }),
+            pid: Some(5),
+            tid: Some(5),
+            time: Some(time),
+            cpu: Some(1),
+            period: Some(10),
+            callchain: Some(Callchain::new(&bytes, Endian::Little)),
+            branch_stack: Some(stack),
+            ..Sample::default()
+        };
+        r.record(0, &Record::Sample(sample));
+    }
+    r.finish()
+}
+
+#[test]
+fn parents_of_branches_are_on_the_stacks_of_their_samples() {
+    let bytes = with_branches();
+    let filters = |exclude_other| Filters {
+        parents: Some(Pattern::parse("^middle$").unwrap()),
+        exclude_other,
+        ..Filters::default()
+    };
+    let of = |exclude_other| AggregateOptions {
+        chains: false,
+        filters: filters(exclude_other),
+        ..options("parent,symbol_from")
+    };
+    let shown = |profile: &Profile| -> Vec<(Option<String>, String, u64)> {
+        let name = |frame: &afterimage_profile::Frame| frame.name().into_owned();
+        let one = |row: &afterimage_profile::Row| match row.keys.as_slice() {
+            [Key::Parent(parent), Key::Place(_, Some((from, _)))] => {
+                (parent.as_ref().map(name), name(from), row.own.samples)
+            }
+            other => panic!("{other:?}"),
+        };
+        let mut all: Vec<_> = profile.rows(0).iter().map(one).collect();
+        all.sort();
+        all
+    };
+    let (other, middle) = (None, Some("middle".to_owned()));
+    let row = |parent: &Option<String>, from: &str, samples| (parent.clone(), from.to_owned(), samples);
+    let all = profile_of(&bytes, &of(false));
+    assert_eq!(
+        shown(&all),
+        [row(&other, "middle", 1), row(&other, "root", 1), row(&middle, "middle", 2), row(&middle, "root", 2)]
+    );
+    let some = profile_of(&bytes, &of(true));
+    assert_eq!(shown(&some), [row(&middle, "middle", 2), row(&middle, "root", 2)]);
+    let left: Vec<_> = some.events[0].left_out.iter().map(|(kind, weight)| (*kind, weight.samples)).collect();
+    assert_eq!(left, [(FilterKind::Parent, 2)]);
 }
 
 #[test]

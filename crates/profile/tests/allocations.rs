@@ -7,23 +7,28 @@ mod common;
 mod forms;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use afterimage_perf_data::{AnySource, FileReader, RecordStream};
 use afterimage_profile::{AggregateOptions, Filters, Names, Numbers, Resolver, SortKey, Times, aggregate_from};
-use common::Recording;
+use common::{Recording, attr, event};
 use forms::streamed;
 
 /// Counts allocations.
 struct Counting;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+/// Tests count one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 // SAFETY: every call goes to the system's allocator unchanged, which keeps the contract; the counter allocates nothing.
 // Memory belongs to whoever asked for it; nothing here keeps a pointer.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promises are passed on as they are.
         unsafe { System.alloc(layout) }
     }
@@ -35,6 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(size as u64, Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.realloc(at, layout, size) }
     }
@@ -86,8 +92,34 @@ fn allocations(bytes: &[u8], keys: &[SortKey], chains: bool, filters: &Filters) 
     (COUNT.load(Ordering::Relaxed) - before, profile.stats.samples)
 }
 
+/// What the rows of all events have in common is made once.
+#[test]
+fn rows_of_an_event_do_not_grow_with_those_of_others() {
+    let _alone = ALONE.lock().unwrap();
+    let events = (1..=200).map(|id| event(attr(), id, "cpu-clock")).collect();
+    let mut r = Recording::of(events);
+    r.mmap(1, 7, 0x40_0000, 0x10_0000, 0, "/nonexistent/worker");
+    for i in 0..20_000 {
+        r.chain_of(0, 10 + i, 7, 0x40_0000 + i, &[]);
+    }
+    (1..200).for_each(|event| r.chain_of(event, 30_000, 7, 0x40_0000, &[]));
+    let bytes = r.finish();
+    let reader = FileReader::open(&bytes).unwrap();
+    let options = AggregateOptions { sort: vec![SortKey::Dso, SortKey::Addr], ..AggregateOptions::default() };
+    let mut resolver = Resolver::new(&reader, Default::default());
+    let profile = aggregate_from(&reader, &mut AnySource::File(reader.source()), &options, &mut resolver);
+    assert_eq!((profile.events.len(), profile.rows(0).len()), (200, 20_000));
+    let before = BYTES.load(Ordering::Relaxed);
+    let rows: usize = (1..200).map(|event| profile.rows(event).len()).sum();
+    let taken = BYTES.load(Ordering::Relaxed) - before;
+    println!("{taken} bytes for {rows} rows of 199 events");
+    // Numbers for 20,000 places alone are 80,000 bytes.
+    assert!(rows == 199 && taken < 199 * 8_000, "{taken}");
+}
+
 #[test]
 fn they_do_not_grow_with_the_samples() {
+    let _alone = ALONE.lock().unwrap();
     let (few, many) = (recording(20_000), recording(200_000));
     let (few_streamed, many_streamed) = (streamed(&few), streamed(&many));
     let keys = [SortKey::Comm, SortKey::Dso, SortKey::Sym];

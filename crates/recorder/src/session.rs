@@ -12,7 +12,7 @@ use std::time::Duration;
 use afterimage_handler::by::{self, has_address};
 use afterimage_handler::gate::Expression;
 use afterimage_handler::object::LoadedObject;
-use afterimage_handler::{EventConfig, Handlers, Options as HandlerOptions};
+use afterimage_handler::{Builtin, EventConfig, Handlers, Options as HandlerOptions};
 use afterimage_perf_data::tally::Audit as AuditTally;
 use afterimage_perf_data::{AttrFlags, Endian, Layout, SampleType};
 use afterimage_perf_event::caps::{Cap, Caps};
@@ -102,15 +102,19 @@ impl Session {
         let mut specs = plan.events.clone();
         let max_stack = || match plan.object() {
             Some(object) => object.max_stack(),
-            None => match plan.by.as_ref().and_then(|by| by.options.label.as_ref()) {
-                Some(given) => given.object.max_stack(),
+            None => match &plan.by {
+                // It reads chains as `count` does.
+                Some(by) => {
+                    let label = by.options.label.as_ref().and_then(|given| given.object.max_stack());
+                    label.into_iter().chain(Builtin::Count.max_stack(false)).min()
+                }
                 None => plan.builtin().max_stack(plan.chain),
             },
         };
         let stacks = plan.callchain || plan.by.as_ref().is_some_and(By::wants_stacks);
         let max_stack = stacks.then(max_stack).flatten();
         if let Some(frames) = max_stack {
-            notes.push(format!("call chains have at most {frames} frames: the handler walks the user's stack too"));
+            notes.push(format!("call chains have at most {frames} frames, which the handler leaves whole"));
         }
         let (rate, callchain, stack_copy) = (plan.rate, plan.callchain, plan.stack_copy);
         let mut config = Config { rate, callchain, stack_copy, max_stack, ..Config::default() };

@@ -6,7 +6,7 @@
 use std::hash::{Hash, Hasher};
 
 use afterimage_perf_data::record::{BranchEntry, Sample};
-use afterimage_perf_data::{Callchain, Private, context};
+use afterimage_perf_data::{Callchain, FileReader, context};
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
@@ -16,13 +16,15 @@ use super::places::{LocId, PartId, Places, StackId, Stacks};
 use super::recent::{Recent, Slot};
 use super::user_part::{UserPart, user_part};
 use super::{AggregateOptions, SortKey, Weight};
-use crate::filter::{FilterKind, SampleFilter};
+use crate::filter::{FilterKind, Filters, SampleFilter};
 use crate::loc::CpuMode;
 use crate::parts::{KnownParts, Split, Under, has_return_addresses};
 use crate::replay::Sink;
+use crate::resolve::Resolver;
 use crate::said::Said;
 use crate::sample::TimedSample;
 use crate::state::{CommId, State, walk_chain};
+use crate::unwinding::NamingSink;
 
 /// What tells entries apart. Fields that the request does not ask for stay 0, so that they tell nothing apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +59,9 @@ pub(crate) struct EventSums {
     /// All samples of the event that were read.
     pub(crate) read: Weight,
     pub(crate) weight: Weight,
-    /// Samples that have no branches, where branches are looked at.
+    /// Where branches are looked at: samples that have some, of those that filters of samples let through.
+    pub(crate) with_branches: u64,
+    /// Those that have none.
     pub(crate) without_branches: u64,
     /// What filters left out, by their kind.
     pub(crate) left_out: [Weight; FilterKind::ALL.len()],
@@ -90,6 +94,9 @@ const USER_ROOM: usize = 32 << 20;
 pub(crate) struct Collector<'f> {
     needs: Needs,
     filter: SampleFilter,
+    /// Where names can be had while samples go by.
+    by_name: Option<ByName>,
+    pub(crate) resolver: &'f mut Resolver,
     /// Without stacks: addresses that were sampled lately.
     recent: Recent,
     kernel_parts: KnownParts<PartId>,
@@ -111,6 +118,13 @@ pub(crate) struct Collector<'f> {
     walked: Vec<LocId>,
 }
 
+/// Filters by names at work while samples go by: what they leave out is neither kept nor unwound.
+struct ByName {
+    filters: Filters,
+    /// By place: what leaves samples there out, once that was found out.
+    known: Vec<Option<Option<FilterKind>>>,
+}
+
 #[inline]
 fn hash_of(key: &EntryKey) -> u64 {
     let mut hasher = FxHasher::default();
@@ -119,16 +133,20 @@ fn hash_of(key: &EntryKey) -> u64 {
 }
 
 impl<'f> Collector<'f> {
+    /// For one replay of a recording.
     pub(crate) fn new(
-        events: usize,
-        private: Option<&'f Private>,
+        reader: &'f FileReader<'_>,
         options: &AggregateOptions,
         columns: &'f mut dyn Columns,
+        resolver: &'f mut Resolver,
     ) -> Collector<'f> {
         let has = |key| options.sort.contains(&key);
+        let (events, private) = (reader.events().len(), reader.private());
+        // A stream may tell what names places at its end alone, and of branches filters ask where they led to.
+        let at_once = options.filters.ask_own_place() && !reader.is_pipe() && !options.branches();
         Collector {
             needs: Needs {
-                chains: options.chains || options.children || options.takes_stacks(),
+                chains: options.takes_stacks() || !options.branches() && (options.chains || options.children),
                 // Rows of a process or thread show its name, and folded stacks begin with it.
                 comm: has(SortKey::Comm) || options.chains,
                 pid: has(SortKey::Pid),
@@ -139,16 +157,18 @@ impl<'f> Collector<'f> {
                 by_weight: options.by_weight,
             },
             filter: SampleFilter::new(&options.filters),
+            by_name: at_once.then(|| ByName { filters: options.filters.clone(), known: Vec::new() }),
+            resolver,
             recent: Recent::default(),
             kernel_parts: KnownParts::with_room(KERNEL_ROOM),
             user_parts: KnownParts::with_room(USER_ROOM),
             table: HashTable::new(),
             entries: Vec::new(),
             events: vec![EventSums::default(); events],
-            places: Places::default(),
+            places: Places::new(has(SortKey::DsoSize)),
             stacks: Stacks::default(),
             labels: Labels::new(&options.labels, private),
-            more: More::new(options),
+            more: More::new(options, reader.features()),
             columns,
             values: Vec::new(),
             label: 0,
@@ -288,13 +308,32 @@ impl<'f> Collector<'f> {
 }
 
 impl Collector<'_> {
+    /// What leaves a sample out, as far as that is known while it goes by.
+    #[inline]
+    fn left_out(&mut self, state: &State, sample: &TimedSample<'_>) -> Option<FilterKind> {
+        match self.filter.left_out(state, sample) {
+            None if self.by_name.is_some() => self.left_out_by_name(state, sample),
+            kind => kind,
+        }
+    }
+
+    fn left_out_by_name(&mut self, state: &State, sample: &TimedSample<'_>) -> Option<FilterKind> {
+        let by_name = self.by_name.as_mut()?;
+        let at = self.places.of(state, sample, sample.mode(), sample.ip, false) as usize;
+        if by_name.known.len() <= at {
+            by_name.known.resize(at + 1, None);
+        }
+        let (known, loc) = by_name.known.get_mut(at).zip(self.places.locs.get(at))?;
+        *known.get_or_insert_with(|| by_name.filters.left_out_at(&self.resolver.resolve(state, *loc)))
+    }
+
     /// Counts a sample that a filter leaves out.
     #[inline]
     fn leaves_out(&mut self, state: &State, sample: &TimedSample<'_>) -> bool {
         if let Some(sums) = self.events.get_mut(sample.event) {
             sums.read.add(Weight { period: sample.period, samples: sample.count, records: 1 });
         }
-        let Some(kind) = self.filter.left_out(state, sample) else { return false };
+        let Some(kind) = self.left_out(state, sample) else { return false };
         let weight = self.weight_of(sample);
         let left_out = self.events.get_mut(sample.event).and_then(|sums| sums.left_out.get_mut(kind as usize));
         left_out.into_iter().for_each(|sum| sum.add(weight));
@@ -398,22 +437,35 @@ impl Collector<'_> {
         more
     }
 
+    /// The stack of a sample; where none was recorded, that of its own address.
+    fn stack_of(&mut self, state: &State, sample: &TimedSample<'_>) -> StackId {
+        let (leaf, stack) = self.find(state, sample);
+        let (inner, outer) = self.stacks.get(stack);
+        if !(inner.is_empty() && outer.is_empty()) {
+            return stack;
+        }
+        let (part, is_kernel) = (self.stacks.part(&[leaf]), self.places.is_kernel(leaf));
+        if is_kernel { self.stacks.stack(part, 0) } else { self.stacks.stack(0, part) }
+    }
+
     /// Takes each branch of a sample for one of its own, which was taken where it led to: as in perf, with a period of 1.
     #[cold]
     fn take_branches(&mut self, state: &State, sample: &TimedSample<'_>) {
         const ONE: Weight = Weight { period: 1, samples: 1, records: 1 };
         let all = decoded(sample);
-        let Some(stack) = all.as_ref().and_then(|all| all.branch_stack) else {
-            if let Some(sums) = self.events.get_mut(sample.event) {
-                sums.without_branches = sums.without_branches.saturating_add(sample.count);
-            }
-            return;
-        };
-        for branch in stack.iter() {
+        let branches = all.as_ref().and_then(|all| all.branch_stack).filter(|branches| !branches.is_empty());
+        if let Some(sums) = self.events.get_mut(sample.event) {
+            let of = if branches.is_some() { &mut sums.with_branches } else { &mut sums.without_branches };
+            *of = of.saturating_add(sample.count);
+        }
+        let Some(branches) = branches else { return };
+        // Parents are looked for on the stack of the sample.
+        let stack = if self.needs.chains { self.stack_of(state, sample) } else { 0 };
+        for branch in branches.iter() {
             let mut place = |addr| self.places.of(state, sample, mode_of(sample, addr), addr, false);
             let (from, to) = (place(branch.from), place(branch.to));
             let more = self.number_more(state, sample, all.as_ref(), Some((branch, from, to)));
-            let key = self.needs.key(sample, to, 0, more);
+            let key = self.needs.key(sample, to, stack, more);
             self.add(key, ONE, Slot::NONE);
             self.events.get_mut(sample.event).into_iter().for_each(|sums| sums.weight.add(ONE));
         }
@@ -454,6 +506,16 @@ impl Sink for Collector<'_> {
             self.take_in(state, sample);
             self.label = 0;
         }
+    }
+}
+
+impl NamingSink for Collector<'_> {
+    fn resolver(&mut self) -> &mut Resolver {
+        self.resolver
+    }
+
+    fn wants_stack(&mut self, state: &State, sample: &TimedSample<'_>) -> bool {
+        self.left_out(state, sample).is_none()
     }
 }
 

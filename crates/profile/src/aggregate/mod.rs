@@ -10,6 +10,8 @@ mod places;
 mod profile;
 mod recent;
 mod rows;
+mod shared;
+mod sizes;
 mod sort;
 mod stacks;
 mod tree;
@@ -22,7 +24,7 @@ use afterimage_perf_data::{AnySource, FileReader};
 use crate::filter::Filters;
 use crate::replay::ReplayOptions;
 use crate::resolve::Resolver;
-use crate::unwinding::{Naming, replay_unwinding};
+use crate::unwinding::replay_unwinding;
 use collect::Collector;
 pub(crate) use collect::EventSums;
 pub use labels::{Label, SaidSum};
@@ -30,7 +32,8 @@ pub use more::Columns;
 use more::NoColumns;
 pub(crate) use profile::events;
 pub use profile::{EventProfile, Profile, TallySource};
-pub use rows::{Key, Row};
+pub use rows::{Key, Modes, Row};
+pub(crate) use sizes::Sizes;
 pub use sort::{SortKey, UnknownSortKey};
 pub use stacks::Stack;
 pub use tree::{ChainKey, Node, Order, Tree, Trees};
@@ -117,10 +120,8 @@ pub fn aggregate_with(
     resolver: &mut Resolver,
     columns: &mut dyn Columns,
 ) -> Profile {
-    let collector = Collector::new(reader.events().len(), reader.private(), options, columns);
-    let mut naming = Naming { sink: collector, resolver: &mut *resolver };
-    let replayed = replay_unwinding(reader, source, &options.replay, &mut naming);
-    let collector = naming.sink;
-    resolver.learn(source);
-    Profile::new(reader, options, collector, replayed, resolver)
+    let mut collector = Collector::new(reader, options, columns, resolver);
+    let replayed = replay_unwinding(reader, source, &options.replay, &mut collector);
+    collector.resolver.learn(source);
+    Profile::new(reader, options, collector, replayed)
 }

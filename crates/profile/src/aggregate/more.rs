@@ -3,6 +3,7 @@
 
 use std::hash::Hasher;
 
+use afterimage_perf_data::Features;
 use afterimage_perf_data::record::{BranchEntry, Sample};
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
@@ -45,7 +46,12 @@ pub(crate) struct More {
     table: HashTable<(u64, MoreId)>,
     quantum: u64,
     decodes: bool,
+    /// By CPU, the processor that it is on.
+    sockets: Vec<u32>,
 }
+
+/// Bytes of a line of the cache, on every CPU that records data addresses.
+const CACHE_LINE: u64 = 64;
 
 /// How many values a key has; 0 where it has none here.
 fn width(key: SortKey) -> usize {
@@ -54,6 +60,9 @@ fn width(key: SortKey) -> usize {
         | SortKey::Dso
         | SortKey::Sym
         | SortKey::Srcline
+        | SortKey::Srcfile
+        | SortKey::SymbolSize
+        | SortKey::DsoSize
         | SortKey::Text
         | SortKey::Pid
         | SortKey::Tid
@@ -82,6 +91,7 @@ fn takes_decoding(key: SortKey) -> bool {
             | SortKey::PhysDaddr
             | SortKey::DataPageSize
             | SortKey::CodePageSize
+            | SortKey::Transaction
     )
 }
 
@@ -96,8 +106,12 @@ pub(crate) struct Sampled<'s> {
 }
 
 impl More {
-    pub(crate) fn new(options: &AggregateOptions) -> More {
+    /// Of a recording that says this of its machine.
+    pub(crate) fn new(options: &AggregateOptions, features: &Features) -> More {
         let mut more = More { quantum: options.time_quantum, ..More::default() };
+        if let (true, Some(topology)) = (options.sort.contains(&SortKey::Socket), &features.cpu_topology) {
+            more.sockets = topology.cpus.iter().map(|(_, socket)| *socket).collect();
+        }
         for key in &options.sort {
             // All labels are one combination.
             let key = if matches!(key, SortKey::Label(_)) { SortKey::Label(0) } else { *key };
@@ -161,7 +175,10 @@ impl More {
                     sample.addr.map(|addr| place(addr).into())
                 }
                 SortKey::DsoDaddr => sample.addr.map(|addr| place(addr).into()),
+                SortKey::Dcacheline => sample.addr.map(|addr| place(addr & !(CACHE_LINE - 1)).into()),
                 SortKey::PhysDaddr => from.all.and_then(|all| all.phys_addr),
+                SortKey::Transaction => from.all.and_then(|all| all.transaction),
+                SortKey::Socket => sample.cpu.and_then(|cpu| self.sockets.get(cpu as usize).copied()).map(u64::from),
                 SortKey::DataPageSize => from.all.and_then(|all| all.data_page_size),
                 SortKey::CodePageSize => from.all.and_then(|all| all.code_page_size),
                 SortKey::Addr => Some(sample.ip),
@@ -233,8 +250,8 @@ impl More {
 
 fn of_branch(key: SortKey, (branch, from, to): &(BranchEntry, LocId, LocId)) -> Option<u64> {
     match key {
-        SortKey::SymbolFrom | SortKey::DsoFrom => Some(u64::from(*from)),
-        SortKey::SymbolTo | SortKey::DsoTo => Some(u64::from(*to)),
+        SortKey::SymbolFrom | SortKey::DsoFrom | SortKey::SrclineFrom => Some(u64::from(*from)),
+        SortKey::SymbolTo | SortKey::DsoTo | SortKey::SrclineTo => Some(u64::from(*to)),
         // Predicted rightly, wrongly, or it is not said.
         SortKey::Mispredict => match (branch.predicted(), branch.mispredicted()) {
             (true, _) => Some(0),
@@ -255,7 +272,7 @@ mod tests {
     #[test]
     fn equal_combinations_have_one_number() {
         let sort = vec![SortKey::Weight, SortKey::Sym, SortKey::SymbolDaddr, SortKey::Label(1), SortKey::Label(0)];
-        let mut more = More::new(&AggregateOptions { sort, ..AggregateOptions::default() });
+        let mut more = More::new(&AggregateOptions { sort, ..AggregateOptions::default() }, &Features::default());
         assert_eq!((more.keys().count(), more.len()), (3, 1));
         let values = [[1, 0x1000, 7, 0], [1, 0x1000, 7, 2], [NONE; 4], [1, 0x1000, 7, 0]];
         let ids: Vec<_> = values.iter().map(|values| more.number(values)).collect();
@@ -268,7 +285,7 @@ mod tests {
 
     #[test]
     fn without_keys_there_is_one_combination() {
-        let mut more = More::new(&AggregateOptions::default());
+        let mut more = More::new(&AggregateOptions::default(), &Features::default());
         assert!(more.is_empty());
         assert_eq!((more.number(&[]), more.len()), (0, 1));
     }

@@ -77,8 +77,9 @@ fn without_parents(
     let is_parent: Vec<bool> = frames.iter().map(|frame| parents.is_parent(frame)).collect();
     let is = |loc: &LocId| is_parent.get(*loc as usize).copied().unwrap_or(false);
     entries.retain(|entry| {
+        // As the key `parent`: of a sample without a stack its own place.
         let (inner, outer) = stacks.get(entry.key.stack);
-        if is(&entry.key.leaf) || inner.iter().chain(outer).any(is) {
+        if entry.key.stack == 0 && is(&entry.key.leaf) || inner.iter().chain(outer).any(is) {
             return true;
         }
         if let Some(sums) = sums.get_mut(entry.key.event as usize) {

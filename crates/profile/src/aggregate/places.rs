@@ -16,11 +16,19 @@ pub(crate) type LocId = u32;
 #[derive(Default)]
 pub(crate) struct Places {
     pub(crate) locs: Vec<Loc>,
+    /// Where they are asked for: by place, bytes of what was mapped there when it was seen first; 0 where that is not known.
+    pub(crate) sizes: Vec<u64>,
+    keeps_sizes: bool,
     by_loc: FxHashMap<Loc, LocId>,
     mappings: RecentMappings,
 }
 
 impl Places {
+    /// `keeps_sizes`: whether sizes are asked for.
+    pub(crate) fn new(keeps_sizes: bool) -> Places {
+        Places { keeps_sizes, ..Places::default() }
+    }
+
     /// The number of the place of an address; of a return address, the place of the call before it.
     #[inline]
     pub(crate) fn of(
@@ -32,22 +40,28 @@ impl Places {
         caller: bool,
     ) -> LocId {
         let addr = addr.wrapping_sub(u64::from(caller));
-        let loc = match mode {
+        let (loc, size) = match mode {
             CpuMode::User => match self.mappings.find(state, sample, addr) {
-                Some(mapping) => Loc { place: Place::Object(mapping.object), addr: addr.wrapping_add(mapping.delta) },
-                None => Loc { place: Place::Unmapped, addr },
+                Some(Mapping { start, end, object, delta }) => {
+                    (Loc { place: Place::Object(object), addr: addr.wrapping_add(delta) }, end.wrapping_sub(start))
+                }
+                None => (Loc { place: Place::Unmapped, addr }, 0),
             },
-            _ => state.locate(sample.process, mode, addr),
+            _ => (state.locate(sample.process, mode, addr), 0),
         };
         match self.by_loc.get(&loc) {
             Some(id) => *id,
-            None => self.add(loc),
+            None => self.add(state, loc, size),
         }
     }
 
     #[inline(never)]
-    fn add(&mut self, loc: Loc) -> LocId {
+    fn add(&mut self, state: &State, loc: Loc, size: u64) -> LocId {
         let id = u32::try_from(self.locs.len()).unwrap_or(u32::MAX);
+        if self.keeps_sizes {
+            let of_kernel = || state.kernel_map().map_or(0, |map| map.len);
+            self.sizes.push(if loc.place == Place::Kernel { of_kernel() } else { size });
+        }
         self.locs.push(loc);
         self.by_loc.insert(loc, id);
         id

@@ -13,11 +13,12 @@ use super::more::More;
 use super::name::{Named, name as name_places};
 use super::paths::Paths;
 use super::places::{LocId, Stacks};
-use super::{AggregateOptions, ChainKey, SortKey, Weight};
+use super::shared::{ByEvent, Shared};
+use super::{AggregateOptions, ChainKey, Sizes, SortKey, Weight, sizes};
 use crate::filter::{FilterKind, Pattern};
 use crate::lines::{Lines, SourceLine};
 use crate::replay::{Replayed, stands_apart};
-use crate::resolve::{Frame, Resolver};
+use crate::resolve::Frame;
 use crate::state::State;
 use crate::stats::ReplayStats;
 
@@ -35,11 +36,15 @@ pub struct EventProfile {
     pub read: Weight,
     /// Those that filters let through: what its rows add up to. Where branches are looked at, those in place of samples.
     pub total: Weight,
-    /// What filters left out, by the first that did, in the order in which they are asked.
+    /// What filters left out, by the first that did, in the order in which they are asked. Where branches are looked at,
+    /// those in place of samples.
     pub left_out: Vec<(FilterKind, Weight)>,
+    /// Where branches are looked at: samples that have some. Those that filters of samples left out are neither here nor in
+    /// `without_branches`.
+    pub with_branches: u64,
     /// Where branches are looked at: samples that have none.
     pub without_branches: u64,
-    /// Samples whose stack has a user part; those that filters by names left out are among them.
+    /// Samples whose stack has a user part. Of a stream, those that filters by names left out are among them.
     pub user_stacks: u64,
     /// Those whose user part ends within two frames: most likely code without frame pointers.
     pub short_user_stacks: u64,
@@ -107,8 +112,14 @@ pub struct Profile {
     pub(crate) frames: Vec<Frame>,
     /// By number; empty unless they were asked for.
     lines: Vec<Arc<SourceLine>>,
+    /// The same.
+    sizes: Vec<Sizes>,
     /// Made when somebody asks for rows with children or for trees.
     paths: OnceLock<Paths>,
+    /// Made when somebody asks for rows.
+    pub(crate) shared: OnceLock<Shared>,
+    /// Made when somebody asks for the entries of one of several events.
+    pub(crate) by_event: OnceLock<ByEvent>,
 }
 
 impl Profile {
@@ -117,15 +128,15 @@ impl Profile {
         options: &AggregateOptions,
         collector: Collector<'_>,
         replayed: Replayed,
-        resolver: &mut Resolver,
     ) -> Profile {
         let Replayed { state, stats } = replayed;
-        let Collector { mut entries, events: mut sums, places, mut stacks, labels, more, .. } = collector;
+        let Collector { mut entries, events: mut sums, places, mut stacks, labels, more, resolver, .. } = collector;
         let (labels, said) = labels.finish();
         let Named { mut frames, known } =
             name_places(&options.filters, (&places, &stacks, &more), &mut entries, &mut sums, &state, resolver);
+        let sizes = sizes::find(&options.sort, &places, (&mut frames, &known), (&state, &mut *resolver));
         let mut lines = Vec::new();
-        if options.sort.contains(&SortKey::Srcline) || options.chain_key == ChainKey::Srcline {
+        if options.sort.iter().any(|key| key.is_of_lines()) || options.chain_key == ChainKey::Srcline {
             let mut finder = Lines::new(reader);
             let looked_up = frames.iter_mut().zip(&places.locs).zip(&known).filter(|(_, known)| **known);
             for ((frame, loc), _) in looked_up {
@@ -160,7 +171,10 @@ impl Profile {
             stacks,
             frames,
             lines,
+            sizes,
             paths: OnceLock::new(),
+            shared: OnceLock::new(),
+            by_event: OnceLock::new(),
         };
         profile.unresolved = profile.reasons();
         profile
@@ -190,6 +204,11 @@ impl Profile {
         self.lines.get((frame.line as usize).checked_sub(1)?)
     }
 
+    /// How long the symbol and the mapping of one of the profile's frames are, as far as keys ask for that.
+    pub(crate) fn sizes(&self, frame: &Frame) -> Sizes {
+        (frame.sizes as usize).checked_sub(1).and_then(|at| self.sizes.get(at)).copied().unwrap_or_default()
+    }
+
     pub(crate) fn frame(&self, loc: LocId) -> Option<&Frame> {
         self.frames.get(loc as usize)
     }
@@ -211,13 +230,6 @@ impl Profile {
     /// The profile's stacks as rows and trees see them.
     pub(crate) fn paths(&self) -> &Paths {
         self.paths.get_or_init(|| Paths::new(self))
-    }
-
-    /// The entries of an event, with their numbers.
-    pub(crate) fn entries_of(&self, event: usize) -> impl Iterator<Item = (u32, &Entry)> {
-        let wanted = self.events.get(event).and_then(|event| u32::try_from(event.event).ok());
-        let numbered = (0_u32..).zip(&self.entries);
-        numbered.filter(move |(_, entry)| Some(entry.key.event) == wanted)
     }
 
     fn reasons(&self) -> Vec<(Reason, u64)> {
@@ -260,6 +272,7 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
             read: sums.read,
             total: sums.weight,
             left_out: left_out(sums),
+            with_branches: sums.with_branches,
             without_branches: sums.without_branches,
             user_stacks: sums.user_stacks,
             short_user_stacks: sums.short_user_stacks,

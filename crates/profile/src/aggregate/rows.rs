@@ -7,12 +7,12 @@ use rustc_hash::FxHashMap;
 
 use super::collect::{Entry, NO_CPU};
 use super::labels::Label;
-use super::more::MoreId;
 use super::paths::PathId;
 use super::places::LocId;
+use super::shared::Shared;
 use super::{Profile, SortKey, Weight};
 use crate::lines::SourceLine;
-use crate::resolve::{Dso, Frame, SymId};
+use crate::resolve::{Dso, Frame, FrameKind, SymId};
 
 /// A value of a [`SortKey`].
 #[derive(Clone, Debug)]
@@ -25,6 +25,9 @@ pub enum Key {
     Sym(Frame),
     /// The line of source code; `None` where no way led to one.
     Srcline(Option<Arc<SourceLine>>),
+    /// A line of source code for another key: of which the file alone is meant ([`SortKey::Srcfile`]), or that a branch led
+    /// from or to.
+    Line(SortKey, Option<Arc<SourceLine>>),
     /// The text; `None` for code that neither came nor went.
     Text(Option<Box<TextDesc>>),
     /// The process, and its name at the end of the recording.
@@ -67,35 +70,62 @@ pub struct Row {
     /// Samples taken in it or in what it called, each once however often it is on the stack. Without
     /// [`children`](super::AggregateOptions::children) the same as `own`.
     pub children: Weight,
+    /// Of the row's own samples, those of each mode.
+    pub modes: Modes,
     /// The numbers of the entries that it is made of.
     pub(crate) entries: Vec<u32>,
     /// The symbol that the row is of, if symbols tell rows apart.
     pub(crate) sym: Option<SymId>,
 }
 
+/// Periods by what ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// The kernel.
+    pub kernel: u64,
+    /// A process.
+    pub user: u64,
+    /// A guest's kernel.
+    pub guest_kernel: u64,
+    /// A guest's process.
+    pub guest_user: u64,
+}
+
+impl Modes {
+    fn count(&mut self, kind: FrameKind, period: u64) {
+        let sum = match kind {
+            FrameKind::Kernel | FrameKind::Module | FrameKind::Bpf => &mut self.kernel,
+            FrameKind::User | FrameKind::Vdso | FrameKind::Jit | FrameKind::Unknown => &mut self.user,
+            FrameKind::GuestKernel => &mut self.guest_kernel,
+            FrameKind::GuestUser => &mut self.guest_user,
+            FrameKind::Hypervisor => return,
+        };
+        *sum = sum.saturating_add(period);
+    }
+
+    /// Adds those of another row.
+    pub fn add(&mut self, other: Modes) {
+        self.kernel = self.kernel.saturating_add(other.kernel);
+        self.user = self.user.saturating_add(other.user);
+        self.guest_kernel = self.guest_kernel.saturating_add(other.guest_kernel);
+        self.guest_user = self.guest_user.saturating_add(other.guest_user);
+    }
+}
+
 /// What tells the rows of one entry apart that its frames do not: values of the sort keys as numbers.
 type EntryPart = [u64; 7];
-
-/// The same of frames.
-type FramePart = [u64; 4];
 
 /// The number of an entry's part above that of a frame's part.
 type RowKey = u64;
 
 /// Rows while they are added up.
-#[derive(Default)]
-struct Rows {
+struct Rows<'p> {
+    shared: &'p Shared,
     rows: Vec<Row>,
     /// By row: the last entry that was added to it.
     last: Vec<u32>,
     index: FxHashMap<RowKey, u32>,
     entry_parts: FxHashMap<EntryPart, u32>,
-    /// By combination of what else is asked for.
-    more_parts: Vec<u32>,
-    /// By place, whether it is a parent; empty unless parents are asked for.
-    parents: Vec<bool>,
-    /// By place.
-    frame_parts: Vec<u32>,
     /// With children: by the entry's part and the frame's, and the path, where its rows stand in `lists`.
     known: FxHashMap<(RowKey, PathId), (usize, usize)>,
     /// The rows of an entry, its own first.
@@ -106,12 +136,7 @@ impl Profile {
     /// The rows of an event (an index into [`Profile::events`]), heaviest first: by children where those were asked
     /// for, else by own weight.
     pub fn rows(&self, event: usize) -> Vec<Row> {
-        let mut to = Rows {
-            frame_parts: self.frame_parts(),
-            more_parts: self.more_parts(),
-            parents: self.are_parents(),
-            ..Rows::default()
-        };
+        let mut to = Rows::new(self.shared());
         for (number, entry) in self.entries_of(event) {
             let Some(leaf) = self.frame(entry.key.leaf) else { continue };
             let next = u32::try_from(to.entry_parts.len()).unwrap_or(u32::MAX);
@@ -122,7 +147,7 @@ impl Profile {
                 let row = self.row(&mut to, event, entry, leaf, own);
                 to.add(row, number, entry);
                 if let Some(row) = to.rows.get_mut(row as usize) {
-                    row.own.add(entry.weight);
+                    row.add_own(leaf, entry);
                 }
                 continue;
             }
@@ -139,7 +164,7 @@ impl Profile {
                 let Some(row) = to.lists.get(at).copied() else { break };
                 to.add(row, number, entry);
                 if let (true, Some(row)) = (at == from, to.rows.get_mut(row as usize)) {
-                    row.own.add(entry.weight);
+                    row.add_own(leaf, entry);
                 }
             }
         }
@@ -152,7 +177,7 @@ impl Profile {
     /// The rows of an entry and of all that is on its stack, each once, its own first.
     fn list(
         &self,
-        to: &mut Rows,
+        to: &mut Rows<'_>,
         event: usize,
         (number, entry): (u32, &Entry),
         leaf: &Frame,
@@ -171,15 +196,16 @@ impl Profile {
     }
 
     /// The number of the row of a key; `entry` and `frame` are what it shows if they are the first.
-    fn row(&self, to: &mut Rows, event: usize, entry: &Entry, frame: &Frame, key: RowKey) -> u32 {
+    fn row(&self, to: &mut Rows<'_>, event: usize, entry: &Entry, frame: &Frame, key: RowKey) -> u32 {
         let next = u32::try_from(to.rows.len()).unwrap_or(u32::MAX);
         let at = *to.index.entry(key).or_insert(next);
         if at == next {
-            let keys = self.sort.iter().map(|sort| self.key(&to.parents, *sort, event, entry, frame)).collect();
+            let keys = self.sort.iter().map(|sort| self.key(&to.shared.parents, *sort, event, entry, frame)).collect();
             to.rows.push(Row {
                 keys,
                 own: Weight::default(),
                 children: Weight::default(),
+                modes: Modes::default(),
                 entries: Vec::new(),
                 sym: self.sort.contains(&SortKey::Sym).then_some(frame.sym),
             });
@@ -188,82 +214,15 @@ impl Profile {
         at
     }
 
-    /// What tells places apart as rows, by place.
-    fn frame_parts(&self) -> Vec<u32> {
-        let has = |key| self.sort.contains(&key);
-        let (dso, sym, line, text) = (has(SortKey::Dso), has(SortKey::Sym), has(SortKey::Srcline), has(SortKey::Text));
-        let mut numbers: FxHashMap<FramePart, u32> = FxHashMap::default();
-        let part = |frame: &Frame| {
-            let of_text = || frame.text.map_or(0, |id| id.index() as u64 + 1);
-            [
-                if dso { frame.dso_id.into() } else { 0 },
-                if sym { frame.sym.0.into() } else { 0 },
-                if line { frame.line.into() } else { 0 },
-                if text { of_text() } else { 0 },
-            ]
-        };
-        let number = |frame: &Frame| {
-            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-            *numbers.entry(part(frame)).or_insert(next)
-        };
-        self.frames.iter().map(number).collect()
+    /// The innermost parent on the stack of an entry, and its number.
+    fn parent_of(&self, parents: &[u32], entry: &Entry) -> Option<(&Frame, u32)> {
+        let number = |loc: LocId| parents.get(loc as usize).copied().filter(|number| *number != 0);
+        self.locs_of(entry).find_map(|loc| Some((self.frame(loc)?, number(loc)?)))
     }
 
-    /// What tells combinations of other values apart as rows: what is shown of them.
-    fn more_parts(&self) -> Vec<u32> {
-        let mut texts: FxHashMap<String, u64> = FxHashMap::default();
-        let mut numbers: FxHashMap<Vec<u64>, u32> = FxHashMap::default();
-        let ids = 0..u32::try_from(self.more.len()).unwrap_or(u32::MAX);
-        let part = |id: u32| {
-            let shown: Vec<u64> = self.more.keys().map(|key| self.shown(&mut texts, id, key)).collect();
-            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-            *numbers.entry(shown).or_insert(next)
-        };
-        ids.map(part).collect()
-    }
-
-    /// A number for what is shown of a key in a combination.
-    fn shown(&self, texts: &mut FxHashMap<String, u64>, id: MoreId, key: SortKey) -> u64 {
-        let Some((first, last)) = self.more.pair(id, key) else { return u64::MAX };
-        let mut text = |text: String| {
-            let next = texts.len() as u64;
-            *texts.entry(text).or_insert(next)
-        };
-        let frame = || LocId::try_from(last).ok().and_then(|loc| self.frame(loc));
-        match key {
-            SortKey::Mem => text(DataSrc(last).level().to_string()),
-            SortKey::Snoop => text(DataSrc(last).snoop().to_string()),
-            SortKey::Tlb => text(DataSrc(last).translation().to_string()),
-            SortKey::Locked => text(DataSrc(last).locked().to_owned()),
-            SortKey::Blocked => text(DataSrc(last).blocked().to_owned()),
-            SortKey::SymbolFrom | SortKey::SymbolTo => frame().map_or(last, |frame| frame.sym.0.into()),
-            SortKey::DsoFrom | SortKey::DsoTo => frame().map_or(last, |frame| frame.dso_id.into()),
-            SortKey::DsoDaddr => frame().map_or(last, |frame| text(frame.data_object().to_owned())),
-            SortKey::SymbolDaddr | SortKey::AddrFrom | SortKey::AddrTo => first,
-            SortKey::CgroupId => text(format!("{first}/{last}")),
-            _ => last,
-        }
-    }
-
-    /// By place, whether it is a parent.
-    fn are_parents(&self) -> Vec<bool> {
-        match &self.parents {
-            Some(parents) if self.sort.contains(&SortKey::Parent) => {
-                self.frames.iter().map(|frame| parents.is_parent(frame)).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// The innermost parent on the stack of an entry.
-    fn parent_of(&self, parents: &[bool], entry: &Entry) -> Option<&Frame> {
-        let is_parent = |loc: &LocId| parents.get(*loc as usize).copied().unwrap_or(false);
-        self.locs_of(entry).find(is_parent).and_then(|loc| self.frame(loc))
-    }
-
-    fn entry_part(&self, to: &Rows, entry: &Entry) -> EntryPart {
+    fn entry_part(&self, to: &Rows<'_>, entry: &Entry) -> EntryPart {
         let mut part = [0; 7];
-        part[0] = to.more_parts.get(entry.key.more as usize).copied().unwrap_or(0).into();
+        part[0] = to.shared.more_parts.get(entry.key.more as usize).copied().unwrap_or(0).into();
         for sort in &self.sort {
             match sort {
                 SortKey::Comm => part[1] = entry.key.comm.into(),
@@ -272,8 +231,7 @@ impl Profile {
                 SortKey::Cpu => part[4] = entry.key.cpu.into(),
                 SortKey::Cgroup => part[5] = entry.key.cgroup,
                 SortKey::Parent => {
-                    let parent = self.parent_of(&to.parents, entry);
-                    part[6] = parent.map_or(0, |frame| u64::from(frame.sym.0) + 1);
+                    part[6] = self.parent_of(&to.shared.parents, entry).map_or(0, |(_, number)| number.into());
                 }
                 _ => {}
             }
@@ -281,13 +239,24 @@ impl Profile {
         part
     }
 
-    fn key(&self, parents: &[bool], sort: SortKey, event: usize, entry: &Entry, frame: &Frame) -> Key {
+    fn key(&self, parents: &[u32], sort: SortKey, event: usize, entry: &Entry, frame: &Frame) -> Key {
         let task = |tid: u32| self.state.comm_of(tid).cloned().unwrap_or_else(|| "".into());
         match sort {
             SortKey::Comm => Key::Comm(self.state.comm(entry.key.comm()).clone()),
             SortKey::Dso => Key::Dso(frame.dso.clone()),
             SortKey::Sym => Key::Sym(frame.clone()),
             SortKey::Srcline => Key::Srcline(self.source_line(frame).cloned()),
+            SortKey::Srcfile => Key::Line(sort, self.source_line(frame).cloned()),
+            SortKey::SymbolSize => Key::Number(sort, self.sizes(frame).symbol),
+            SortKey::DsoSize => Key::Number(sort, self.sizes(frame).mapping),
+            SortKey::SrclineFrom | SortKey::SrclineTo => {
+                let place = self.more.get(entry.key.more, sort).and_then(|loc| self.frame(LocId::try_from(loc).ok()?));
+                Key::Line(sort, place.and_then(|frame| self.source_line(frame)).cloned())
+            }
+            SortKey::Dcacheline => {
+                let place = self.more.get(entry.key.more, sort).and_then(|loc| self.frame(LocId::try_from(loc).ok()?));
+                Key::Place(sort, place.map(|frame| (frame.clone(), Some(frame.addr))))
+            }
             SortKey::Text => {
                 let desc = frame.text.and_then(|id| self.state.kernel().desc(id));
                 Key::Text(desc.map(Box::new))
@@ -304,7 +273,7 @@ impl Profile {
                 Some(path) => path.clone(),
                 None => format!("unknown {}", entry.key.cgroup).into(),
             }),
-            SortKey::Parent => Key::Parent(self.parent_of(parents, entry).cloned()),
+            SortKey::Parent => Key::Parent(self.parent_of(parents, entry).map(|(frame, _)| frame.clone())),
             SortKey::CgroupId => Key::CgroupId(self.more.pair(entry.key.more, sort)),
             SortKey::Mem | SortKey::Snoop | SortKey::Tlb | SortKey::Locked | SortKey::Blocked => {
                 Key::Source(sort, self.more.get(entry.key.more, sort).map(DataSrc))
@@ -330,9 +299,28 @@ impl Profile {
 /// In [`Rows::last`]: no entry yet.
 const NOBODY: u32 = u32::MAX;
 
-impl Rows {
+impl Row {
+    fn add_own(&mut self, leaf: &Frame, entry: &Entry) {
+        self.own.add(entry.weight);
+        self.modes.count(leaf.kind, entry.weight.period);
+    }
+}
+
+impl<'p> Rows<'p> {
+    fn new(shared: &'p Shared) -> Rows<'p> {
+        Rows {
+            shared,
+            rows: Vec::new(),
+            last: Vec::new(),
+            index: FxHashMap::default(),
+            entry_parts: FxHashMap::default(),
+            known: FxHashMap::default(),
+            lists: Vec::new(),
+        }
+    }
+
     fn key(&self, part: u32, loc: LocId) -> RowKey {
-        u64::from(part) << 32 | u64::from(self.frame_parts.get(loc as usize).copied().unwrap_or(u32::MAX))
+        u64::from(part) << 32 | u64::from(self.shared.frame_parts.get(loc as usize).copied().unwrap_or(u32::MAX))
     }
 
     /// Puts a row into the list of an entry, unless it is there.

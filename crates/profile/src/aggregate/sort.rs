@@ -14,6 +14,12 @@ pub enum SortKey {
     Sym,
     /// The line of source code.
     Srcline,
+    /// The file of source code.
+    Srcfile,
+    /// Bytes of the symbol.
+    SymbolSize,
+    /// Bytes of the mapping that the code is in.
+    DsoSize,
     /// The text of the kernel that came and went: one BPF program, told from another of the same name.
     Text,
     /// The process.
@@ -22,6 +28,8 @@ pub enum SortKey {
     Tid,
     /// The CPU.
     Cpu,
+    /// The processor that the CPU is on, by its number of the machine.
+    Socket,
     /// The event.
     Event,
     /// The cgroup.
@@ -52,10 +60,14 @@ pub enum SortKey {
     DsoDaddr,
     /// The physical data address.
     PhysDaddr,
+    /// The line of the cache that the data address is in: 64 bytes, by the object that they are of.
+    Dcacheline,
     /// Bytes of the page of the data address.
     DataPageSize,
     /// Bytes of the page of the instruction.
     CodePageSize,
+    /// What a transaction ended with: the CPU's flags and code.
+    Transaction,
     /// The sample's own address as it was recorded.
     Addr,
     /// The time, in steps of [`AggregateOptions::time_quantum`](super::AggregateOptions::time_quantum).
@@ -74,6 +86,10 @@ pub enum SortKey {
     AddrFrom,
     /// The address that it led to.
     AddrTo,
+    /// The line of source code that it led from.
+    SrclineFrom,
+    /// The line of source code that it led to.
+    SrclineTo,
     /// Whether it was predicted wrongly.
     Mispredict,
     /// Whether it was in a transaction.
@@ -90,15 +106,19 @@ pub enum SortKey {
 }
 
 /// Those that have a name without more, with what perf and the command line call them.
-const NAMED: [(SortKey, &str); 38] = [
+const NAMED: [(SortKey, &str); 46] = [
     (SortKey::Comm, "comm"),
     (SortKey::Dso, "dso"),
     (SortKey::Sym, "sym"),
     (SortKey::Srcline, "srcline"),
+    (SortKey::Srcfile, "srcfile"),
+    (SortKey::SymbolSize, "symbol_size"),
+    (SortKey::DsoSize, "dso_size"),
     (SortKey::Text, "text"),
     (SortKey::Pid, "pid"),
     (SortKey::Tid, "tid"),
     (SortKey::Cpu, "cpu"),
+    (SortKey::Socket, "socket"),
     (SortKey::Event, "event"),
     (SortKey::Cgroup, "cgroup"),
     (SortKey::CgroupId, "cgroup_id"),
@@ -114,8 +134,10 @@ const NAMED: [(SortKey, &str); 38] = [
     (SortKey::SymbolDaddr, "symbol_daddr"),
     (SortKey::DsoDaddr, "dso_daddr"),
     (SortKey::PhysDaddr, "phys_daddr"),
+    (SortKey::Dcacheline, "dcacheline"),
     (SortKey::DataPageSize, "data_page_size"),
     (SortKey::CodePageSize, "code_page_size"),
+    (SortKey::Transaction, "transaction"),
     (SortKey::Addr, "addr"),
     (SortKey::Time, "time"),
     (SortKey::Parent, "parent"),
@@ -125,6 +147,8 @@ const NAMED: [(SortKey, &str); 38] = [
     (SortKey::DsoTo, "dso_to"),
     (SortKey::AddrFrom, "addr_from"),
     (SortKey::AddrTo, "addr_to"),
+    (SortKey::SrclineFrom, "srcline_from"),
+    (SortKey::SrclineTo, "srcline_to"),
     (SortKey::Mispredict, "mispredict"),
     (SortKey::InTx, "in_tx"),
     (SortKey::Abort, "abort"),
@@ -153,6 +177,8 @@ impl SortKey {
                 | SortKey::DsoTo
                 | SortKey::AddrFrom
                 | SortKey::AddrTo
+                | SortKey::SrclineFrom
+                | SortKey::SrclineTo
                 | SortKey::Mispredict
                 | SortKey::InTx
                 | SortKey::Abort
@@ -170,9 +196,17 @@ impl SortKey {
                 | SortKey::DsoTo
                 | SortKey::AddrFrom
                 | SortKey::AddrTo
+                | SortKey::SrclineFrom
+                | SortKey::SrclineTo
                 | SortKey::SymbolDaddr
                 | SortKey::DsoDaddr
+                | SortKey::Dcacheline
         )
+    }
+
+    /// Whether lines of source code have to be found for it.
+    pub(crate) fn is_of_lines(self) -> bool {
+        matches!(self, SortKey::Srcline | SortKey::Srcfile | SortKey::SrclineFrom | SortKey::SrclineTo)
     }
 }
 

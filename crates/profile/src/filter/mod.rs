@@ -117,13 +117,14 @@ impl Filters {
             || self.comms.is_some()
     }
 
-    /// Whether any asks something of the name of the sample's own address.
+    /// Whether any asks something of names.
     pub fn ask_places(&self) -> bool {
-        self.hide_unresolved
-            || self.dsos.is_some()
-            || self.symbols.is_some()
-            || self.symbol_part.is_some()
-            || self.exclude_other
+        self.ask_own_place() || self.exclude_other
+    }
+
+    /// Whether any asks something of the name of the sample's own address.
+    pub(crate) fn ask_own_place(&self) -> bool {
+        self.hide_unresolved || self.dsos.is_some() || self.symbols.is_some() || self.symbol_part.is_some()
     }
 
     /// Whether none asks anything.

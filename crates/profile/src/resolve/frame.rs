@@ -84,9 +84,13 @@ pub struct Frame {
     pub sym: SymId,
     /// The text of the kernel's timeline that it is in, if it is in one.
     pub text: Option<TextId>,
+    /// Whether the function was inlined: then it has no start of its own, and no offset.
+    pub inlined: bool,
     pub(crate) dso_id: u32,
     /// Number of the line of source code, see [`Profile::source_line`](crate::Profile::source_line); 0 for none.
     pub(crate) line: u32,
+    /// Number of how long the symbol and its mapping are, see [`Sizes`](crate::aggregate::Sizes); 0 for none.
+    pub(crate) sizes: u32,
 }
 
 impl Frame {

@@ -187,7 +187,7 @@ impl Resolver {
     /// The frame of a function that was inlined where `holder` is, marked as perf does.
     pub(crate) fn inlined(&mut self, holder: &Frame, name: &str) -> Frame {
         let (sym, name) = self.names.symbol(holder.dso_id, &format!("{name} (inlined)"), 0);
-        Frame { symbol: Ok(name), offset: 0, sym, text: None, line: 0, ..holder.clone() }
+        Frame { symbol: Ok(name), offset: 0, sym, text: None, inlined: true, line: 0, ..holder.clone() }
     }
 
     /// A frame that stands where none was looked up.
@@ -287,8 +287,10 @@ impl Resolver {
             kind,
             sym: sym.0,
             text: Some(id),
+            inlined: false,
             dso_id: dso.1,
             line: 0,
+            sizes: 0,
         }
     }
 
@@ -436,7 +438,8 @@ impl Interner {
                 (name, sym)
             }
         };
-        Frame { symbol: Ok(name), offset, addr, dso: dso.0, kind, sym, text: None, dso_id: dso.1, line: 0 }
+        let (dso, dso_id) = dso;
+        Frame { symbol: Ok(name), offset, addr, dso, kind, sym, text: None, inlined: false, dso_id, line: 0, sizes: 0 }
     }
 
     fn unnamed(&mut self, dso: (Arc<Dso>, u32), addr: u64, kind: FrameKind, reason: Reason) -> Frame {
@@ -448,6 +451,7 @@ impl Interner {
                 sym
             }
         };
-        Frame { symbol: Err(reason), offset: 0, addr, dso: dso.0, kind, sym, text: None, dso_id: dso.1, line: 0 }
+        let (symbol, (dso, dso_id)) = (Err(reason), dso);
+        Frame { symbol, offset: 0, addr, dso, kind, sym, text: None, inlined: false, dso_id, line: 0, sizes: 0 }
     }
 }

@@ -23,6 +23,13 @@ use files::{Files, View};
 pub trait NamingSink: Sink {
     /// The resolver of this replay.
     fn resolver(&mut self) -> &mut Resolver;
+
+    /// Whether the stack of a sample with copies is wanted. If not, the sample comes as it was recorded, and is not among the
+    /// stacks that were unwound.
+    fn wants_stack(&mut self, state: &State, sample: &TimedSample<'_>) -> bool {
+        let _ = (state, sample);
+        true
+    }
 }
 
 /// A sink with a resolver beside it.
@@ -107,7 +114,7 @@ impl<S: NamingSink> Unwound<'_, S> {
     #[inline]
     fn with_stack(&mut self, state: &State, sample: &TimedSample<'_>, then: impl FnOnce(&mut S, &TimedSample<'_>)) {
         match &mut self.unwinding {
-            Some(unwinding) if sample.has_copies() => {
+            Some(unwinding) if sample.has_copies() && self.sink.wants_stack(state, sample) => {
                 let Some(end) = unwinding.unwind(state, sample, self.sink.resolver()) else {
                     return then(self.sink, sample);
                 };
