@@ -62,10 +62,11 @@ pub(crate) fn run(args: &ArchiveArgs, say: &Say) -> anyhow::Result<Exit> {
     for (path, reason) in &kept.missing {
         say.detail(format!("{}: nothing of {path} is kept: {reason}", input.name()));
     }
-    let Kept { objects, kernel_symbols, stats, .. } = kept;
+    let Kept { objects, kernel_symbols, jit, stats, .. } = kept;
     let archive =
         ArchiveDesc { tool: format!("afterimage {}", env!("CARGO_PKG_VERSION")), unfinished: !reader.finished() };
-    let had = reader.private().cloned().unwrap_or_default();
+    let mut had = reader.private().cloned().unwrap_or_default();
+    had.jit.extend(jit);
     let private = Private { objects, kernel_symbols, archive: Some(archive), lost_objects: 0, ..had };
     let path = args.output.clone().unwrap_or_else(|| named_after(args.input.last()));
     write(&path, &input, &reader, &private, again)?;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use afterimage_kernel_text::{Images, Text, TextKind};
 use afterimage_perf_data::FileReader;
-use afterimage_profile::{BpfFunction, BpfPrograms, ObjectId, Resolver, Subject, Thing, Things};
+use afterimage_profile::{BpfFunction, BpfPrograms, FrameKind, ObjectId, Resolver, Subject, Thing, Things};
 use afterimage_symbols::lines::DwarfLines;
 use afterimage_symbols::{Machine, ObjectFile, Reason};
 
@@ -18,7 +18,7 @@ const NO_END: u64 = 4096;
 pub(super) struct Code {
     /// The bytes.
     pub(super) bytes: Vec<u8>,
-    /// The word for how they were got: one of those of images, `info`, `file` or `vmlinux`.
+    /// The word for how they were got: one of those of images, `info`, `file`, `jitdump` or `vmlinux`.
     pub(super) way: String,
     /// Whether nothing else can have been read; `None` for what says so itself (a build ID).
     pub(super) proven: Option<bool>,
@@ -199,11 +199,12 @@ impl<'f> Sources<'f> {
         thing: &Thing,
         id: ObjectId,
     ) -> Result<Code, Vec<Tried>> {
-        let failed = |why: String| vec![Tried { way: "file", why }];
+        let way = if thing.kind == FrameKind::Jit { "jitdump" } else { "file" };
+        let failed = |why: String| vec![Tried { way, why }];
         let opened = self.file(found, resolver, id).map_err(|reason| failed(reason.to_string()))?;
         let bytes = opened.file.code(thing.start, thing.len.unwrap_or(NO_END));
         let bytes = bytes.ok_or_else(|| failed("the file has no code at that address".to_owned()))?;
-        Ok(Code { bytes, way: "file".into(), proven: None, at_ns: None, file: Some(opened.file.path().to_path_buf()) })
+        Ok(Code { bytes, way: way.into(), proven: None, at_ns: None, file: Some(opened.file.path().to_path_buf()) })
     }
 
     /// The file of an object, opened once.

@@ -235,6 +235,8 @@ fn features_again(features: &Features, endian: Endian) {
 fn private_again(p: &Private) {
     let Ok(bytes) = p.encode() else { return };
     let again = Private::decode(&bytes, 0);
+    // What could not be read is not written.
+    let p = &Private { lost_objects: 0, lost_jit: 0, ..p.clone() };
     assert!(again.is_ok_and(|again| again == *p), "a private section changes");
     if let Some(tally) = &p.tally {
         let _ = std::hint::black_box((tally.check(), tally.total().human()));

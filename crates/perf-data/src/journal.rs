@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use crate::bytes::{Cursor, Out};
 use crate::features::{BpfBtf, BpfProgInfo};
 use crate::private::{
-    GateDesc, HandlerTypes, Private, WayDesc, encode_counts, encode_types, entry, pack, to_json, unpack,
+    GateDesc, HandlerTypes, JIT_BYTES, Private, WayDesc, encode_counts, encode_types, entry, pack, to_json, unpack,
 };
 use crate::texts::{TEXTS_AN_ENTRY, encode_images};
-use crate::{Endian, Error, ErrorKind, HandlerDesc, ImageId, RecordingTally, Result, TextDesc};
+use crate::{Endian, Error, ErrorKind, HandlerDesc, ImageId, JitPiece, RecordingTally, Result, TextDesc};
 
 /// The first eight bytes of a journal.
 pub const MAGIC: [u8; 8] = *b"AFTERJRN";
@@ -134,6 +134,14 @@ impl<W: Write + Seek> Writer<W> {
         self.append(entry::WAYS, to_json(&ways)?)
     }
 
+    /// Appends what a JIT compiler told.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn jit(&mut self, piece: &JitPiece) -> Result<()> {
+        self.append(entry::JIT, piece.encode())
+    }
+
     /// Appends an entry of any kind.
     ///
     /// # Errors
@@ -193,8 +201,16 @@ pub struct Journal {
 /// When it does not begin like one. Damage further on ends the reading and stands in [`Journal::damage`].
 pub fn read(bytes: &[u8]) -> Result<Journal> {
     let mut journal = Journal { private: Private::default(), damage: None, entries: 0 };
+    let mut jit_room = JIT_BYTES;
+    let mut take = |private: &mut Private, entry: PackedEntry<'_>| match entry.kind {
+        entry::JIT => {
+            private.take_jit(&entry.unpack()?, &mut jit_room);
+            Ok(())
+        }
+        kind => private.apply(kind, &entry.unpack()?),
+    };
     for entry in entries(bytes)? {
-        match entry.and_then(|entry| journal.private.apply(entry.kind, &entry.unpack()?)) {
+        match entry.and_then(|entry| take(&mut journal.private, entry)) {
             Ok(()) => journal.entries += 1,
             Err(e) => {
                 journal.damage = Some(e);

@@ -9,7 +9,7 @@ use crate::bytes::{Cursor, Out};
 use crate::features::{BpfBtf, BpfProgInfo};
 use crate::journal::PackedEntry;
 use crate::texts::{self, ImageId, TextDesc};
-use crate::{Endian, Error, ErrorKind, RecordingTally, Result};
+use crate::{Endian, Error, ErrorKind, JitPiece, RecordingTally, Result};
 
 /// The feature bit. Never trusted alone: the section must begin with [`MAGIC`].
 pub const FEATURE_BIT: u32 = 200;
@@ -50,6 +50,8 @@ pub mod entry {
     pub const ARCHIVE: u32 = 12;
     /// What is kept of one object, see [`crate::Private::objects`].
     pub const OBJECT: u32 = 13;
+    /// What a JIT compiler told, see [`crate::JitPiece`].
+    pub const JIT: u32 = 14;
 }
 
 /// Bits of an entry's flags.
@@ -203,6 +205,10 @@ pub struct Private {
     pub objects: Vec<Vec<u8>>,
     /// Objects that could not be unpacked, or are more than a section of its length should hold.
     pub lost_objects: u64,
+    /// What JIT compilers told of their code, in the order in which it was read.
+    pub jit: Vec<JitPiece>,
+    /// Pieces of that which are damaged, or too many.
+    pub lost_jit: u64,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
@@ -211,6 +217,9 @@ pub struct Private {
 /// [`OBJECTS_ANYWAY`] together: names and code pack to a fifth, not to a hundredth.
 const OBJECTS_RATIO: u64 = 64;
 const OBJECTS_ANYWAY: u64 = 64 << 20;
+
+/// All pieces of what JIT compilers told have so many bytes together, at most; a recorder keeps to half of it.
+pub(crate) const JIT_BYTES: usize = 512 << 20;
 
 impl Private {
     /// Whether there is nothing in it.
@@ -267,6 +276,7 @@ impl Private {
             entry::WAYS => self.ways = json(data, "ways of the private section")?,
             entry::ARCHIVE => self.archive = Some(json(data, "archive entry of the private section")?),
             entry::OBJECT => self.objects.push(data.to_vec()),
+            entry::JIT => self.take_jit(data, &mut { JIT_BYTES }),
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
@@ -306,6 +316,7 @@ impl Private {
         c.u32(W)?;
         let mut private = Self::default();
         let mut room = (section.len() as u64).saturating_mul(OBJECTS_RATIO).max(OBJECTS_ANYWAY);
+        let mut jit_room = JIT_BYTES;
         while !c.rest().is_empty() {
             let (kind, flags, len) = (c.u32(W)?, c.u32(W)?, c.u64(W)?);
             let at = c.at();
@@ -317,10 +328,26 @@ impl Private {
                 private.take_object(data, flags, at, &mut room);
                 continue;
             }
-            private.apply(kind, &unpack(data, flags, at)?)?;
+            let data = unpack(data, flags, at)?;
+            match kind {
+                entry::JIT => private.take_jit(&data, &mut jit_room),
+                kind => private.apply(kind, &data)?,
+            }
         }
         private.settle();
         Ok(private)
+    }
+
+    /// Takes in what a JIT compiler told, as long as there is room. A damaged piece costs itself and no more.
+    pub(crate) fn take_jit(&mut self, data: &[u8], room: &mut usize) {
+        let len = data.len();
+        match JitPiece::decode(data).ok().zip(room.checked_sub(len)) {
+            Some((piece, left)) => {
+                self.jit.push(piece);
+                *room = left;
+            }
+            None => self.lost_jit += 1,
+        }
     }
 
     /// Takes in an object as long as there is `room` for it. A damaged one costs itself and no more.
@@ -389,6 +416,7 @@ impl Private {
             entries.push((entry::ARCHIVE, to_json(archive)?));
         }
         entries.extend(self.objects.iter().map(|object| (entry::OBJECT, object.clone())));
+        entries.extend(self.jit.iter().map(|piece| (entry::JIT, piece.encode())));
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }

@@ -164,6 +164,8 @@ enum Key {
     Text(TextId),
     /// A function within a text: one of a module.
     Within(TextId, SymId),
+    /// A piece of code of a JIT compiler, by its first address: several may have one name.
+    Code(ObjectId, u64),
     /// A symbol of an object; without a build ID, of the very one that was mapped.
     Symbol(SymId, Arc<Dso>, Option<ObjectId>),
 }
@@ -184,6 +186,9 @@ impl Gathered {
                 None => return,
             },
             _ if frame.symbol.is_err() => return,
+            Place::Object(id) if frame.kind == FrameKind::Jit => {
+                (Key::Code(id, loc.addr.wrapping_sub(frame.offset)), frame.offset)
+            }
             Place::Object(id) if frame.dso.build_id.is_none() => {
                 (Key::Symbol(frame.sym, frame.dso.clone(), Some(id)), frame.offset)
             }

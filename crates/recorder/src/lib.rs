@@ -37,6 +37,7 @@ mod files;
 mod finish;
 mod gate;
 mod host;
+mod jit;
 mod kernel_names;
 mod loading;
 mod old;

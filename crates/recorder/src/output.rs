@@ -11,7 +11,7 @@ use std::time::Duration;
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::journal::{self, PackedEntry};
 use afterimage_perf_data::{
-    EventDesc, Features, FileWriter, GateDesc, HandlerDesc, HandlerTypes, PipeWriter, RecordingTally, WayDesc,
+    EventDesc, Features, FileWriter, GateDesc, HandlerDesc, HandlerTypes, JitPiece, PipeWriter, RecordingTally, WayDesc,
 };
 
 use afterimage_symbols::file::FileBytes;
@@ -121,6 +121,13 @@ impl Output {
         let Output::File(output) = self else { return Ok(()) };
         let Some(journal) = &mut output.journal else { return Ok(()) };
         journal.gate(gate).map_err(|e| written(&output.path, e))
+    }
+
+    /// Tells of what JIT compilers told. A stream has no place for that.
+    pub(crate) fn jit(&mut self, pieces: &[JitPiece]) -> Result<(), RecordError> {
+        let Output::File(output) = self else { return Ok(()) };
+        let Some(journal) = &mut output.journal else { return Ok(()) };
+        pieces.iter().try_for_each(|piece| journal.jit(piece)).map_err(|e| written(&output.path, e))
     }
 
     /// Tells of the ways to keep kernel text. A stream has no place for that.

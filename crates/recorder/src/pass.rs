@@ -9,6 +9,7 @@ use crate::RecordError;
 use crate::book::RingOwner;
 use crate::by::Gather;
 use crate::files::MappedFiles;
+use crate::jit::Follower;
 use crate::output::{Output, PassContent};
 use crate::session::Session;
 use crate::tallies;
@@ -33,6 +34,8 @@ pub(crate) struct Passes {
     pub(crate) span: Option<(u64, u64)>,
     /// Where samples are counted by keys, what was counted.
     pub(crate) gather: Option<Gather>,
+    /// Maps and dumps of JIT compilers, where the recording has a place for what they tell.
+    pub(crate) jit: Option<Follower>,
 }
 
 /// How the entries of one count table are written.
@@ -59,6 +62,7 @@ impl Passes {
             damage: None,
             span: None,
             gather: None,
+            jit: None,
         }
     }
 
@@ -92,6 +96,7 @@ impl Passes {
     fn write(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
         let news = session.texts.news();
         let counts = self.drain_tables(session)?;
+        self.hear_compilers(output, true)?;
         if self.buffer.is_empty() {
             return output.news(&news);
         }
@@ -141,9 +146,22 @@ impl Passes {
         }
     }
 
+    /// Reads what JIT compilers told since the last time, and writes it down where that is due.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub(crate) fn hear_compilers(&mut self, output: &mut Output, write: bool) -> Result<(), RecordError> {
+        let Some(jit) = &mut self.jit else { return Ok(()) };
+        jit.look();
+        if write || jit.is_full() { output.jit(&jit.take()) } else { Ok(()) }
+    }
+
     /// Takes the news of processes and kernel text out of their rings, and holds mapped files while they can be reached.
     pub(crate) fn hear(&mut self, session: &mut Session) {
         self.drain_rings(session, true);
+        if let Some(jit) = &mut self.jit {
+            jit.look();
+        }
         session.texts.after_news();
     }
 
@@ -168,6 +186,9 @@ impl Passes {
                     append_repaired(record, &self.sideband, &mut self.repaired);
                     if self.gather.is_none() {
                         self.files.learn(&self.repaired);
+                    }
+                    if let Some(jit) = &mut self.jit {
+                        jit.learn(&self.repaired);
                     }
                     texts.learn(&self.repaired);
                     book.take(owner, &self.repaired, &mut self.buffer);

@@ -23,6 +23,7 @@ use crate::by::Gather;
 use crate::change::Running;
 use crate::control::{self, Control};
 use crate::finish::{self, Described};
+use crate::jit::Follower;
 use crate::loading::Loading;
 use crate::output::Output;
 use crate::pass::Passes;
@@ -32,7 +33,7 @@ use crate::synth::kernel::KernelText;
 use crate::synth::{self, Scanner, procfs};
 use crate::tallies::{self, KernelLost};
 use crate::text::{self, Finished};
-use crate::wait::{Waiter, Wake};
+use crate::wait::{Listeners, Waiter, Wake};
 use crate::{Observer, RecordError, TextStats, kernel_names};
 
 /// How long a command may take to end when it is told to.
@@ -238,6 +239,9 @@ impl Live {
         let sideband = Layout::new(session.sideband.attr(), Endian::NATIVE);
         let mut passes = Passes::new(events, sideband, count_targets);
         passes.gather = plan.by.as_ref().map(|by| Gather::new(by, sideband));
+        // A stream has no place for what they tell.
+        let to_file = matches!(plan.destination, Destination::File(_));
+        passes.jit = to_file.then(|| Follower::new(sideband, &session.target));
         let (control, loading) = (None, Loading::default());
         Ok(Live {
             output,
@@ -289,6 +293,9 @@ impl Live {
         let mut rest = records.as_slice();
         while let Some((record, tail)) = split_record(rest) {
             self.passes.files.learn(record);
+            if let Some(jit) = &mut self.passes.jit {
+                jit.learn(record);
+            }
             session.texts.learn(record);
             rest = tail;
         }
@@ -313,7 +320,7 @@ impl Live {
         let mut passes = || loop {
             let left = delay.saturating_sub(begun.elapsed());
             let wake =
-                waiter.wait(session, self.control.as_ref(), Some(left), stop).map_err(RecordError::system("poll"))?;
+                waiter.wait(session, &self.listeners(), Some(left), stop).map_err(RecordError::system("poll"))?;
             if wake == Wake::Over || ended(child)?.is_some() || delay <= begun.elapsed() || stop.load(Ordering::Relaxed)
             {
                 return session.enable();
@@ -325,7 +332,12 @@ impl Live {
         started
     }
 
-    /// A pass, or no more than to hear the news or a controller.
+    /// Who may wake us beside the rings.
+    fn listeners(&self) -> Listeners<'_> {
+        Listeners { control: self.control.as_ref(), jit: self.passes.jit.as_ref().and_then(Follower::watched) }
+    }
+
+    /// A pass, or no more than to hear the news, a JIT compiler or a controller.
     fn turn(&mut self, wake: Wake, plan: &Plan, session: &mut Session) -> Result<(), RecordError> {
         if let Some(mut control) = self.control.take() {
             match wake {
@@ -336,6 +348,7 @@ impl Live {
         }
         match wake {
             Wake::Control => Ok(()),
+            Wake::Jit => self.passes.hear_compilers(&mut self.output, false),
             Wake::News if self.passes.waiting() < NEWS && !session.texts.is_pressing() => {
                 self.passes.hear(session);
                 Ok(())
@@ -363,7 +376,7 @@ impl Live {
             let left = plan.duration.map(|d| d.saturating_sub(started.elapsed()));
             let due = self.passes.gather.as_ref().and_then(Gather::due_in);
             let until = left.into_iter().chain(due).min();
-            let wake = waiter.wait(session, self.control.as_ref(), until, stop).map_err(RecordError::system("poll"))?;
+            let wake = waiter.wait(session, &self.listeners(), until, stop).map_err(RecordError::system("poll"))?;
             end = ended(child)?;
             let time_over = left.is_some_and(|left| left.is_zero());
             if end.is_some() || wake == Wake::Over || time_over || stop.load(Ordering::Relaxed) {
@@ -454,11 +467,18 @@ impl Live {
         features.sample_time = passes.span;
         let addresses = output.read_back().map(|bytes| kernel_names::addresses(&bytes)).unwrap_or_default();
         let table = Some(&addresses).filter(|found| !found.is_empty()).and_then(|_| KernelTable::running().ok());
-        let (mut texts, mut journal) = (Finished::default(), None);
+        if let Some(jit) = &mut passes.jit {
+            jit.finish();
+            output.jit(&jit.take())?;
+            problems.extend(jit.problems());
+        }
+        let mut texts = Finished::default();
         if session.texts.is_on() {
             let news = session.texts.close();
             output.news(&news)?;
-            journal = output.read_journal();
+        }
+        let journal = output.read_journal();
+        if session.texts.is_on() {
             texts = text::fold(journal.as_deref().unwrap_or_default(), &addresses);
             let left_out = table.as_ref().map_or(0, |table| texts.kernel_functions(&session.texts, table, &addresses));
             problems.extend(session.texts.problems(left_out));

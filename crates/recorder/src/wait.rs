@@ -30,6 +30,18 @@ const PASS_PRESSING: Duration = Duration::from_millis(100);
 /// wake us all the time.
 const SPACING: Duration = Duration::from_millis(50);
 
+/// The same of JIT compilers that tell of their code: one that compiles all the time would wake us all the time. What is
+/// told meanwhile is taken for told at the end of it.
+const SPACING_JIT: Duration = Duration::from_millis(10);
+
+/// Who may wake us beside the rings.
+pub(crate) struct Listeners<'l> {
+    /// Controllers.
+    pub(crate) control: Option<&'l Control>,
+    /// Maps of JIT compilers that grow.
+    pub(crate) jit: Option<BorrowedFd<'l>>,
+}
+
 /// Waits for the next pass.
 pub(crate) struct Waiter {
     child: Option<OwnedFd>,
@@ -39,6 +51,7 @@ pub(crate) struct Waiter {
     every: Duration,
     last_pass: Instant,
     last_news: Instant,
+    last_jit: Instant,
     /// Rings whose tasks are gone: poll would return at once for ever.
     hung_up: HashSet<RawFd>,
 }
@@ -54,25 +67,29 @@ impl Waiter {
         };
         let every = if watched { PASS_WATCHED } else { PASS };
         let now = Instant::now();
-        Waiter { child, targets, every, last_pass: now, last_news: now, hung_up: HashSet::new() }
+        Waiter { child, targets, every, last_pass: now, last_news: now, last_jit: now, hung_up: HashSet::new() }
     }
 
     /// Returns when there is something to do: what it is.
     pub(crate) fn wait(
         &mut self,
         session: &Session,
-        control: Option<&Control>,
+        listeners: &Listeners<'_>,
         left: Option<Duration>,
         stop: &AtomicBool,
     ) -> io::Result<Wake> {
         let until = left.map(|left| Instant::now() + left);
         let every = if session.texts.is_pressing() { self.every.min(PASS_PRESSING) } else { self.every };
         while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-            match self.once(session, control, until, every)? {
+            match self.once(session, listeners, until, every, stop)? {
                 Found::Nothing if self.last_pass.elapsed() < every => (),
                 Found::News if self.last_pass.elapsed() < every => {
                     self.last_news = Instant::now();
                     return Ok(Wake::News);
+                }
+                Found::Jit if self.last_pass.elapsed() < every => {
+                    self.last_jit = Instant::now();
+                    return Ok(Wake::Jit);
                 }
                 // A controller that never rests does not keep passes waiting.
                 Found::Control if self.last_pass.elapsed() < every => return Ok(Wake::Control),
@@ -85,34 +102,35 @@ impl Waiter {
         Ok(if over { Wake::Over } else { Wake::Pass })
     }
 
-    /// One poll. News alone may wait until the last ones are long enough ago; what else there is may not.
+    /// Polls. News alone may wait until the last ones are long enough ago, and so may JIT compilers; what else there is may not.
     fn once(
         &mut self,
         session: &Session,
-        control: Option<&Control>,
+        listeners: &Listeners<'_>,
         until: Option<Instant>,
         every: Duration,
+        stop: &AtomicBool,
     ) -> io::Result<Found> {
-        let within = |time: Duration| match until {
-            Some(until) => time.min(until.saturating_duration_since(Instant::now())),
-            None => time,
-        };
-        let left = within(every.saturating_sub(self.last_pass.elapsed()));
-        let spare = SPACING.saturating_sub(self.last_news.elapsed());
-        if spare.is_zero() {
-            return self.poll(session, control, true, left);
-        }
-        match self.poll(session, control, false, left.min(spare))? {
-            Found::Nothing => self.poll(session, control, true, left.saturating_sub(spare)),
-            found => Ok(found),
+        loop {
+            let left = every.saturating_sub(self.last_pass.elapsed());
+            let left = until.map_or(left, |until| left.min(until.saturating_duration_since(Instant::now())));
+            let news = SPACING.saturating_sub(self.last_news.elapsed());
+            let jit = SPACING_JIT.saturating_sub(self.last_jit.elapsed());
+            let jit = if listeners.jit.is_some() { jit } else { Duration::ZERO };
+            let spare = [news, jit].into_iter().filter(|spare| !spare.is_zero()).min();
+            let now = spare.map_or(left, |spare| left.min(spare));
+            match self.poll(session, listeners, (news.is_zero(), jit.is_zero()), now)? {
+                Found::Nothing if now < left && !stop.load(Ordering::Relaxed) => {}
+                found => return Ok(found),
+            }
         }
     }
 
     fn poll(
         &mut self,
         session: &Session,
-        control: Option<&Control>,
-        news: bool,
+        listeners: &Listeners<'_>,
+        (news, jit): (bool, bool),
         timeout: Duration,
     ) -> io::Result<Found> {
         let mut fds: Vec<PollFd<'_>> = self.watched(session).collect();
@@ -120,8 +138,10 @@ impl Waiter {
         if news {
             fds.extend(self.listening(&session.sideband.opened.rings));
         }
+        let first_jit = fds.len();
+        fds.extend(listeners.jit.filter(|_| jit).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let first_control = fds.len();
-        fds.extend(control.iter().flat_map(|control| control.poll_fds()));
+        fds.extend(listeners.control.iter().flat_map(|control| control.poll_fds()));
         let timeout = Timespec::try_from(timeout).unwrap_or_default();
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => (),
@@ -129,10 +149,12 @@ impl Waiter {
         }
         let ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
         let (rings, control) = fds.split_at(first_control);
-        let found = match (ready(&rings[..first_news]), ready(control), ready(&rings[first_news..])) {
+        let (rings, jit) = rings.split_at(first_jit);
+        let found = match (ready(&rings[..first_news]), ready(control), ready(jit), ready(&rings[first_news..])) {
             (true, ..) => Found::Work,
-            (_, true, _) => Found::Control,
-            (_, _, true) => Found::News,
+            (_, true, ..) => Found::Control,
+            (_, _, true, _) => Found::Jit,
+            (.., true) => Found::News,
             _ => Found::Nothing,
         };
         let hung_up: Vec<RawFd> = rings
@@ -165,6 +187,8 @@ pub(crate) enum Wake {
     /// News of processes and kernel text, to be heard while what they speak of is still there; they are written with
     /// the next pass.
     News,
+    /// A JIT compiler told of its code.
+    Jit,
     /// A controller has something to say.
     Control,
     /// A last pass: all targets are gone.
@@ -177,6 +201,8 @@ enum Found {
     Nothing,
     /// Only news of processes and kernel text.
     News,
+    /// A map of a JIT compiler that grew.
+    Jit,
     /// A controller that speaks, connects or goes, whatever news there are: they come again.
     Control,
     /// A ring that fills, or an end.

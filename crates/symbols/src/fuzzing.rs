@@ -1,9 +1,11 @@
 //! What the fuzz targets do with their input. Here so that a plain test can replay their corpora; no part of the API.
 
+use std::path::Path;
+
 use crate::bytes::Cursor;
 use crate::kept::KeptObject;
 use crate::lines::{BpfLines, BpfParts};
-use crate::{KernelTable, ObjectFile};
+use crate::{KernelTable, ObjectFile, jit, jitdump, perfmap};
 
 /// A text in the form of /proc/kallsyms, or one of our tables as it is kept in the cache (after a first byte of 1).
 ///
@@ -61,6 +63,60 @@ pub fn btf_lines(data: &[u8]) {
         if let Some((function, offset)) = lines.function_at(*native) {
             assert!(input.lengths.get(function).is_some_and(|len| offset < u64::from(*len)));
         }
+    }
+}
+
+/// A dump of a JIT compiler.
+///
+/// Beside "no panic, no memory by an unchecked length" it asserts that whole records stay whole, that nothing reaches out of
+/// the dump, and that each piece of code has its own name at its start when it has just come.
+pub fn jitdump(data: &[u8]) {
+    let Some(header) = jitdump::Header::read(data) else { return };
+    let Some(records) = data.get(header.len as usize..) else { return };
+    if let Some(whole) = header.whole(records) {
+        assert!(whole <= records.len());
+        let again = records.get(..whole).and_then(|records| header.whole(records));
+        assert_eq!(again, Some(whole));
+    }
+    for event in header.records(records) {
+        match event {
+            jitdump::Event::Lines(lines) => assert!(lines.iter().count() <= data.len() / 17),
+            jitdump::Event::Load(load) => assert!(load.code.len() <= data.len() && load.name.len() <= data.len()),
+            _ => {}
+        }
+    }
+    let mut bytes = header.records(records);
+    while let Some(record) = bytes.next_bytes() {
+        if let Some(less) = header.without_code(record) {
+            assert_eq!(header.whole(&less), Some(less.len()));
+        }
+    }
+    let mut builder = jit::Builder::default();
+    builder.dump(Path::new("/tmp/jit-1.dump"), None, 0, data);
+    code(builder);
+}
+
+/// Lines of maps of JIT compilers, read in pieces where a NUL stands.
+pub fn perf_map(data: &[u8]) {
+    let mut builder = jit::Builder::default();
+    for (at, piece) in (0..).zip(data.split(|byte| *byte == 0)) {
+        builder.map(Path::new("/tmp/perf-1.map"), at, piece);
+    }
+    code(builder);
+    let map = perfmap::PerfMap::parse(data);
+    std::hint::black_box((map.len(), map.lookup(0).is_some(), map.lookup(u64::MAX).is_some()));
+}
+
+fn code(builder: jit::Builder) {
+    let code = builder.finish();
+    for change in code.changes.iter().take(1000) {
+        assert!(change.start < change.end && (change.layer as usize) < code.layers.len());
+        let Some(layer) = code.layers.get(change.layer as usize) else { continue };
+        let at = change.start.wrapping_add(change.delta);
+        let hit = layer.content.lookup_offset(at);
+        assert!(hit.is_ok_and(|hit| hit.offset == 0 && hit.start == at), "{change:?}");
+        let file = ObjectFile::kept(layer.content.clone());
+        std::hint::black_box((file.code(at, 64), file.lines().map(|lines| lines.frames(at)).ok()));
     }
 }
 

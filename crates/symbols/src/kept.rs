@@ -15,8 +15,10 @@ use std::sync::Arc;
 
 pub(crate) use lines::KeptLines;
 
+use crate::elf::{Origin, Segment};
+use crate::jit::Body;
 use crate::lines::DwarfLines;
-use crate::names::Hit;
+use crate::names::{self, Hit, NameMap, Span};
 use crate::perfmap::PerfMap;
 use crate::{Machine, ObjectFile, Reason, SymbolTable};
 
@@ -113,6 +115,24 @@ impl KeptContent {
     pub fn of_map(map: &PerfMap, addrs: &BTreeSet<u64>, delta: u64) -> KeptContent {
         let mut kept = KeptContent::of_names(map.excerpt(addrs.iter().copied(), delta));
         (kept.named, kept.jit) = (true, true);
+        kept
+    }
+
+    /// Code of a JIT compiler that lies apart.
+    pub(crate) fn of_jit(mut bodies: Vec<Body>, files: &[Arc<str>], machine: Machine, path: &Path) -> KeptContent {
+        bodies.sort_by_key(|body| body.addr);
+        let (mut ranges, mut text) = (Vec::with_capacity(bodies.len()), String::new());
+        for body in &bodies {
+            let (Ok(at), Ok(len)) = (u32::try_from(text.len()), u32::try_from(body.name.len())) else { break };
+            text.push_str(&body.name);
+            ranges.push(names::Range { start: body.addr, end: body.end, rank: 0, name: Span { at, len } });
+        }
+        let all = Segment { offset: 0, file_size: u64::MAX, vaddr: 0, executable: true };
+        let (build_id, origin, names) = (Vec::new(), Origin::Symtab, NameMap::build(&ranges, text));
+        let mut kept = KeptContent::of_names(SymbolTable { build_id, segments: vec![all], origin, names });
+        (kept.named, kept.jit, kept.machine, kept.path) = (true, true, machine, path.to_path_buf());
+        kept.lines = Arc::new(KeptLines::of_bodies(&bodies, files, MOST_ROWS));
+        kept.code = bodies.into_iter().filter(|b| !b.code.is_empty()).map(|body| (body.addr, body.code)).collect();
         kept
     }
 

@@ -8,7 +8,8 @@
 //!   is left out: naming it needs a time.
 //! * [`SymbolTable`]: the symbols of one ELF object, from `.symtab`, `.dynsym`, `.gnu_debugdata` and the PLT.
 //! * [`Finder`]: the table for a mapping, from the live process, the file system, debug files, or the [`cache`].
-//! * [`perfmap`]: what JIT compilers leave in `/tmp/perf-PID.map`. [`vdso`]: the kernel's page of user code.
+//! * [`perfmap`]: what JIT compilers leave in `/tmp/perf-PID.map`; [`jitdump`]: what they leave in `jit-PID.dump`;
+//!   [`jit`]: both through time. [`vdso`]: the kernel's page of user code.
 //! * [`lines`]: source lines, of BPF code from BTF line info, of other code from DWARF. [`ObjectFile`]: the code itself.
 //! * [`kept`]: what an archive holds of an object, so that it answers elsewhere.
 //! * [`demangle()`]: the form of a C++ or Rust name that people read.
@@ -23,6 +24,8 @@ pub mod file;
 mod finder;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod jit;
+pub mod jitdump;
 pub mod kept;
 mod kernel;
 pub mod lines;

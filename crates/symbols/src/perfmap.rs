@@ -98,7 +98,8 @@ fn read_map(files: &dyn Files, place: &Place<'_>, uid: u32) -> Result<PerfMap, R
     Ok(PerfMap::parse(&text))
 }
 
-fn read_line(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+/// First address, address behind, and name of a line.
+pub(crate) fn read_line(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (start, rest) = hex_field(line)?;
     let (size, rest) = hex_field(rest)?;
     let name = rest.trim_ascii();
@@ -117,7 +118,7 @@ fn hex_field(line: &[u8]) -> Option<(u64, &[u8])> {
 
 /// The process's number in its own namespace (the last of `NSpid`) and its effective user (the second of `Uid`), from
 /// `/proc/PID/status` (proc(5)).
-fn identity(status: &[u8]) -> Option<(u32, u32)> {
+pub fn identity(status: &[u8]) -> Option<(u32, u32)> {
     let status = std::str::from_utf8(status).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let own_pid = field("NSpid").or_else(|| field("Pid"))?.split_whitespace().next_back()?;

@@ -121,7 +121,10 @@ pub trait Source {
 }
 
 /// The whole of a source, whatever length it claims, unless it is longer than `limit`.
-pub(crate) fn read_all(source: &dyn Source, limit: usize) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// When it cannot be read, and [`io::ErrorKind::FileTooLarge`].
+pub fn read_all(source: &dyn Source, limit: usize) -> io::Result<Vec<u8>> {
     const STEP: usize = 64 * 1024;
     let mut bytes = Vec::new();
     loop {
@@ -142,13 +145,23 @@ pub(crate) fn read_all(source: &dyn Source, limit: usize) -> io::Result<Vec<u8>>
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFiles;
 
-impl Files for RealFiles {
-    fn open(&self, place: &Place<'_>) -> io::Result<Box<dyn Source>> {
+impl RealFiles {
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// As open(2) has; [`io::ErrorKind::InvalidInput`] for what is not a regular file.
+    pub fn open_file(&self, place: &Place<'_>) -> io::Result<File> {
         let file = open(place)?;
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(Box::new(file))
+        Ok(file)
+    }
+}
+
+impl Files for RealFiles {
+    fn open(&self, place: &Place<'_>) -> io::Result<Box<dyn Source>> {
+        Ok(Box::new(self.open_file(place)?))
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {

@@ -16,8 +16,13 @@ fn folder(target: &str) -> PathBuf {
 
 #[test]
 fn replay() {
-    let targets: [(&str, Target); 3] =
-        [("btf_lines", fuzzing::btf_lines), ("kallsyms", fuzzing::kallsyms), ("kept", fuzzing::kept)];
+    let targets: [(&str, Target); 5] = [
+        ("btf_lines", fuzzing::btf_lines),
+        ("jitdump", fuzzing::jitdump),
+        ("kallsyms", fuzzing::kallsyms),
+        ("kept", fuzzing::kept),
+        ("perf_map", fuzzing::perf_map),
+    ];
     for (target, run) in targets {
         let mut inputs = 0;
         for entry in fs::read_dir(folder(target)).unwrap() {
@@ -37,6 +42,39 @@ fn kallsyms_seeds() -> [(&'static str, Vec<u8>); 3] {
     let hidden = b"0000000000000000 T _stext\n0000000000000000 T _etext\n";
     let table = [&[1], &*afterimage_symbols::KernelTable::parse(list).encode()].concat();
     [("list", list.to_vec()), ("hidden", hidden.to_vec()), ("table", table)]
+}
+
+/// Lines of maps: plain ones, code that takes the place of other code, and what is no line.
+fn map_seeds() -> [(&'static str, Vec<u8>); 3] {
+    let plain = b"7f0000001000 40 LazyCompile:*hot /srv/app.js:7\n0x7f0000002000 0x10 py::f:/srv/app.py\n";
+    let moved = b"1000 100 old\n2000 10 stays\n\x001080 100 new\n\x001080 100 new\n1000 80 newest\n";
+    let broken = b"1000 10\n zz 10 x\n1000 ffffffffffffffff all\nffffffffffffffff 1 last\n3000 0 empty\n\n1000";
+    [("plain", plain.to_vec()), ("moved", moved.to_vec()), ("broken", broken.to_vec())]
+}
+
+/// A dump with one of each record, in a byte order; cut by some bytes.
+fn dump_seed(big: bool, cut: usize) -> Vec<u8> {
+    let word = |w: u32| if big { w.to_be_bytes() } else { w.to_le_bytes() };
+    let long = |l: u64| if big { l.to_be_bytes() } else { l.to_le_bytes() };
+    let longs = |all: &[u64]| all.iter().flat_map(|l| long(*l)).collect::<Vec<u8>>();
+    let words = |all: &[u32]| all.iter().flat_map(|w| word(*w)).collect::<Vec<u8>>();
+    let record =
+        |kind: u32, time: u64, body: Vec<u8>| [words(&[kind, 16 + body.len() as u32]), longs(&[time]), body].concat();
+    let line = |addr: u64, number: u32, file: &[u8]| [longs(&[addr]), words(&[number, 0]), file.to_vec()].concat();
+    let lines = [longs(&[0x1000, 2]), line(0x1000, 7, b"a.js\0"), line(0x1002, 8, b"\xff\0")].concat();
+    let load = |addr: u64, index: u64, name: &[u8]| {
+        [words(&[77, 77]), longs(&[addr, addr, 4, index]), name.to_vec(), vec![0x90, 0x90, 0x90, 0xc3]].concat()
+    };
+    let mut dump = [words(&[0x4a69_5444, 1, 40, 62, 0, 77]), longs(&[5, 0])].concat();
+    dump.extend(record(2, 9, lines));
+    dump.extend(record(4, 9, [longs(&[8, 4, 0]), b"hdr.fram".to_vec()].concat()));
+    dump.extend(record(0, 10, load(0x1000, 1, b"first\0")));
+    dump.extend(record(1, 20, [words(&[77, 77]), longs(&[0x2000, 0x1000, 0x2000, 4, 1])].concat()));
+    dump.extend(record(0, 21, load(0x1000, 2, b"second\0")));
+    dump.extend(record(9, 22, vec![1, 2, 3, 4]));
+    dump.extend(record(3, 23, Vec::new()));
+    dump.truncate(dump.len() - cut);
+    dump
 }
 
 /// Two functions with three lines, as the fuzz target takes them.
@@ -117,7 +155,10 @@ fn seeds() {
     let lines = lines.map(|(name, bytes)| ("btf_lines", name, bytes));
     let names = kallsyms_seeds().map(|(name, bytes)| ("kallsyms", name, bytes));
     let kept = kept_seeds().map(|(name, bytes)| ("kept", name, bytes));
-    for (target, name, bytes) in lines.into_iter().chain(names).chain(kept) {
+    let maps = map_seeds().map(|(name, bytes)| ("perf_map", name, bytes));
+    let dumps = [("little", dump_seed(false, 0)), ("big", dump_seed(true, 0)), ("cut", dump_seed(false, 30))];
+    let dumps = dumps.map(|(name, bytes)| ("jitdump", name, bytes));
+    for (target, name, bytes) in lines.into_iter().chain(names).chain(kept).chain(maps).chain(dumps) {
         let path = folder(target).join(format!("seed-{name}"));
         if std::env::var_os("AFTERIMAGE_BLESS").is_some() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();

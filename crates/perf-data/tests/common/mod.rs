@@ -15,7 +15,7 @@ use afterimage_perf_data::record::{
 use afterimage_perf_data::texts::Loader;
 use afterimage_perf_data::{
     Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, HandlerTypes, ImageId, ImageUse,
-    Layout, Private, RecordingTally, SampleType, TextDesc, TrueCounts, context,
+    JitPiece, Layout, Private, RecordingTally, SampleType, TextDesc, TrueCounts, context,
 };
 
 pub const SAMPLES: usize = 300;
@@ -246,6 +246,14 @@ pub fn private() -> Private {
         true_counts: vec![TrueCounts { event: 0, counts: (0..150).collect() }],
         texts: texts(),
         images: images().into_iter().map(|bytes| (ImageId::of(&bytes), bytes)).collect(),
+        jit: vec![JitPiece {
+            pid: 77,
+            source: JitPiece::MAP,
+            since_ns: 40,
+            at_ns: 60,
+            path: b"/tmp/perf-5.map".to_vec(),
+            data: b"7f0000001000 40 LazyCompile:*hot /srv/app.js:7\n".to_vec(),
+        }],
         ..Private::default()
     }
 }

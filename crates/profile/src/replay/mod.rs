@@ -15,7 +15,7 @@ use afterimage_perf_data::{
 
 use crate::said::Said;
 use crate::sample::TimedSample;
-use crate::state::State;
+use crate::state::{Jit, State};
 use crate::stats::{EventStats, ReplayStats};
 use ahead::Times;
 use groups::{Groups, Payload, Turn};
@@ -150,7 +150,7 @@ impl<'f> Run<'f> {
             sideband: sideband(reader),
             targets,
             queue: Queue::new(options.max_pending),
-            state: State::new(reader.private().map_or(&[][..], |private| &private.texts)),
+            state: State::new(reader.private().map_or(&[][..], |private| &private.texts)).with_jit(Jit::of(reader)),
             known_texts: reader.private().is_some_and(|private| !private.texts.is_empty()),
             stats: ReplayStats {
                 finished: reader.finished(),

@@ -59,7 +59,8 @@ impl Resolver {
             }
             Place::Object(id) => {
                 let object = state.object_details(id)?;
-                if !matches!(object.kind, PathKind::File | PathKind::Deleted | PathKind::Memfd) {
+                let has_file = matches!(object.kind, PathKind::File | PathKind::Deleted | PathKind::Memfd);
+                if !has_file && object.jit.is_none() {
                     return None;
                 }
                 self.ask_user(state);

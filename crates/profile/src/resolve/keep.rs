@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use afterimage_kernel_text::TextKind;
-use afterimage_perf_data::{AnySource, FileReader, SampleType};
+use afterimage_perf_data::{AnySource, FileReader, JitPiece, SampleType};
 use afterimage_symbols::Reason;
 use afterimage_symbols::kept::{KeptContent, KeptObject, TextOfLine};
 use rustc_hash::FxHashSet;
@@ -30,6 +30,8 @@ pub struct Kept {
     pub named: usize,
     /// Functions with code.
     pub functions: usize,
+    /// Dumps of JIT compilers that the recording tells of and does not hold.
+    pub jit: Vec<JitPiece>,
     /// Objects of which there was nothing to be kept, by their path and why.
     pub missing: Vec<(String, Reason)>,
     /// What the replay saw.
@@ -91,11 +93,23 @@ impl Resolver {
             }
         }
         let (objects, kernel_symbols) = (Vec::new(), Vec::new());
-        let mut kept = Kept { objects, kernel_symbols, named: 0, functions: 0, missing: Vec::new(), stats };
+        let mut kept = Kept {
+            objects,
+            kernel_symbols,
+            named: 0,
+            functions: 0,
+            jit: state.jit().pieces_read(),
+            missing: Vec::new(),
+            stats,
+        };
         self.keep_kernel(&state, reader, &kernel, &mut kept, text);
         self.ask_user(&state);
         for (id, offsets) in &by_object {
             let Some((object, user)) = state.object_details(*id).zip(self.user.as_mut()) else { continue };
+            // The recording holds what told of such code, or will.
+            if object.jit.is_some() {
+                continue;
+            }
             let content = user.keep(*id, object, offsets, text);
             kept.add(KeptObject { of: object.name(), content });
         }

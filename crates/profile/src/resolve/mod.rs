@@ -14,13 +14,13 @@ use afterimage_kernel_text::{TextId, TextKind};
 use afterimage_perf_data::{AnySource, BuildId, FileReader};
 use afterimage_symbols::lines::DwarfLines;
 use afterimage_symbols::{Finder, ObjectFile, PathKind, Reason, Refused, demangle};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(crate) use content::FoundTables;
 pub use frame::{Dso, Frame, FrameKind, SymId};
 pub use keep::Kept;
 use kernel::KernelNames;
-pub(crate) use user::Inode;
+pub(crate) use user::{Here, Inode};
 use user::{KeptObjects, UserNames};
 
 use crate::loc::{CpuMode, Loc, Place};
@@ -64,6 +64,8 @@ pub struct Resolver {
     archive: bool,
     /// Objects of an archive that cannot be read.
     damaged: u64,
+    /// Processes whose code of JIT compilers the recording tells of.
+    jit_told: FxHashSet<u32>,
     /// Distinct addresses of the kernel that have no name because its names were refused.
     kernel_unnamed: u64,
     /// The kernel's build ID from beside the records.
@@ -95,6 +97,7 @@ impl Resolver {
             let (kept, damaged) = KeptObjects::read(&private.objects);
             (resolver.kept, resolver.damaged) = (kept, damaged.saturating_add(private.lost_objects));
             resolver.archive = private.archive.is_some();
+            resolver.jit_told = private.jit.iter().map(|piece| piece.pid).collect();
         }
         resolver
     }
@@ -113,6 +116,7 @@ impl Resolver {
             kept: KeptObjects::default(),
             archive: false,
             damaged: 0,
+            jit_told: FxHashSet::default(),
             kernel_unnamed: 0,
             kernel_build_id: None,
             features: Box::new(features),
@@ -300,7 +304,7 @@ impl Resolver {
             let same = same_kernel(&self.features, state.kernel_map());
             let finder = self.finder.take().unwrap_or_default();
             let kept = std::mem::take(&mut self.kept);
-            self.user = Some(UserNames::new(finder, &self.features, same, self.to_come, kept));
+            self.user = Some(UserNames::new(finder, &self.features, same, self.to_come, kept, self.jit_told.clone()));
         }
     }
 
@@ -350,6 +354,8 @@ fn same_kernel(features: &afterimage_perf_data::Features, map: Option<&KernelMap
 fn dso_names(object: &Object) -> (String, String) {
     let path = String::from_utf8_lossy(&object.path).into_owned();
     match object.kind {
+        // The number is the one by which the recorder knew it; the file's own name may have another.
+        _ if object.jit.is_some() => (format!("[JIT] tid {}", object.pid.unwrap_or(0)), path),
         PathKind::Anonymous | PathKind::Special => {
             let pid = object.pid.unwrap_or(0);
             (format!("[JIT] tid {pid}"), format!("/tmp/perf-{pid}.map"))

@@ -11,7 +11,7 @@ use afterimage_symbols::kept::{FileName, KeptContent, KeptObject, ObjectName, Te
 use afterimage_symbols::perfmap::PerfMap;
 use afterimage_symbols::source::RealFiles;
 use afterimage_symbols::{Finder, Live, ObjectFile, PathKind, Reason, Request, SymbolTable, vdso};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::state::{Object, ObjectId};
 
@@ -40,6 +40,8 @@ pub(crate) struct UserNames {
     to_come: bool,
     vdso: Option<Result<vdso::Vdso, Reason>>,
     kept: KeptObjects,
+    /// Processes whose code of JIT compilers the recording tells of: no map is asked for them.
+    jit_told: FxHashSet<u32>,
 }
 
 /// Build IDs that say something, by the path that they are of.
@@ -50,7 +52,7 @@ fn by_path(entries: &[BuildIdEntry]) -> impl Iterator<Item = (Box<[u8]>, BuildId
 
 /// Whether a recording was made on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Here {
+pub(crate) enum Here {
     Yes,
     No,
     /// It does not say, as unfinished ones do not.
@@ -64,6 +66,7 @@ impl UserNames {
         same_kernel: bool,
         to_come: bool,
         kept: KeptObjects,
+        jit_told: FxHashSet<u32>,
     ) -> UserNames {
         let listed = by_path(&features.build_ids).collect();
         UserNames {
@@ -76,6 +79,7 @@ impl UserNames {
             to_come,
             vdso: None,
             kept,
+            jit_told,
         }
     }
 
@@ -103,7 +107,12 @@ impl UserNames {
     }
 
     /// The symbol at an address of an object.
-    pub(crate) fn lookup(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+    pub(crate) fn lookup<'t>(&'t mut self, id: ObjectId, object: &'t Object, addr: u64) -> Result<UserHit<'t>, Reason> {
+        if let Some(code) = &object.jit {
+            let hit = code.lookup_offset(addr)?;
+            // A function is one in reports wherever it was compiled to.
+            return Ok(UserHit { name: hit.name, id: hit.id, start: 0, offset: hit.offset, jit: true });
+        }
         if self.kept.get(id, object).is_some() {
             return self.in_archive(id, object, addr);
         }
@@ -127,7 +136,7 @@ impl UserNames {
         Ok(UserHit { name: hit.name, id: hit.id, start: hit.start, offset: hit.offset, jit: kept.is_jit() })
     }
 
-    fn in_file(&mut self, id: ObjectId, object: &Object, addr: u64) -> Result<UserHit<'_>, Reason> {
+    fn in_file<'t>(&'t mut self, id: ObjectId, object: &'t Object, addr: u64) -> Result<UserHit<'t>, Reason> {
         let table = self.table(id, object)?;
         if table.is_empty() {
             return Err(Reason::NoSymbols);
@@ -142,6 +151,9 @@ impl UserNames {
 
     /// The file of an object itself, for its code and its lines.
     pub(crate) fn file(&mut self, id: ObjectId, object: &Object) -> Result<ObjectFile, Reason> {
+        if let Some(code) = &object.jit {
+            return Ok(ObjectFile::kept(code.clone()));
+        }
         if let Some(kept) = self.kept.get(id, object) {
             return kept.clone().map(ObjectFile::kept);
         }
@@ -151,11 +163,17 @@ impl UserNames {
     /// The file of an object as it is on this machine, also where an archive keeps some of it: tables that stacks are unwound
     /// by are in no archive.
     pub(crate) fn whole_file(&mut self, object: &Object) -> Result<ObjectFile, Reason> {
+        if object.jit.is_some() {
+            return Err(Reason::Anonymous);
+        }
         self.first(object, |finder, request| finder.file(request))
     }
 
     /// The names of an object, where they are of a file.
-    pub(crate) fn table(&mut self, id: ObjectId, object: &Object) -> Result<&SymbolTable, Reason> {
+    pub(crate) fn table<'t>(&'t mut self, id: ObjectId, object: &'t Object) -> Result<&'t SymbolTable, Reason> {
+        if let Some(code) = &object.jit {
+            return Ok(code.table());
+        }
         if self.kept.get(id, object).is_some() {
             let kept = self.kept.get(id, object).ok_or(Reason::NoFile)?;
             return kept.as_ref().map(|kept| kept.table()).map_err(|reason| *reason);
@@ -275,6 +293,9 @@ impl UserNames {
     }
 
     fn map_of(&mut self, object: &Object) -> Result<&PerfMap, Reason> {
+        if object.pid.is_some_and(|pid| self.jit_told.contains(&pid)) {
+            return Err(Reason::NotInSymbol);
+        }
         let pid = object.pid.filter(|_| self.here == Here::Yes).ok_or(Reason::Anonymous)?;
         let map = self.maps.entry(pid).or_insert_with(|| match PerfMap::of_process(&RealFiles, pid) {
             // The process is gone, or never wrote one where it lives; perf looks here alone.
@@ -293,7 +314,7 @@ fn own_uid() -> u32 {
 }
 
 impl Here {
-    fn of(recorded: Option<&str>) -> Here {
+    pub(crate) fn of(recorded: Option<&str>) -> Here {
         let Some(recorded) = recorded else { return Here::Perhaps };
         match std::fs::read_to_string("/proc/sys/kernel/hostname") {
             Ok(own) if own.trim_end() == recorded => Here::Yes,
@@ -355,11 +376,14 @@ impl Inode {
     /// Whether that path leads to this inode on this machine.
     fn is_of(self, path: &[u8]) -> bool {
         use std::os::unix::fs::MetadataExt;
-        let Ok(meta) = std::fs::metadata(OsStr::from_bytes(path)) else { return false };
+        std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| self.is(meta.dev(), meta.ino()))
+    }
+
+    /// Whether it is this one, by the numbers of stat(2).
+    pub(crate) fn is(self, dev: u64, ino: u64) -> bool {
         // glibc's encoding of device numbers (makedev(3)): major in bits 8–19 and 32–63, minor in 0–7 and 20–31.
-        let dev = meta.dev();
         let major = (dev >> 8 & 0xfff) | (dev >> 32 & 0xffff_f000);
         let minor = (dev & 0xff) | (dev >> 12 & 0xffff_ff00);
-        (u64::from(self.maj), u64::from(self.min), self.ino) == (major, minor, meta.ino())
+        (u64::from(self.maj), u64::from(self.min), self.ino) == (major, minor, ino)
     }
 }

@@ -94,6 +94,9 @@ impl State {
         let Some(process) = self.tasks.process_mut(id) else { return };
         let mapping = Mapping { start: map.addr, end, object, delta };
         let changed = process.space.maps.insert(mapping, &mut self.priorities);
+        // A file takes the place of code that was made there; memory is where such code is.
+        let takes_over = !process.space.jit.is_empty() && self.objects.get(object).is_some_and(|of| of.pid.is_none());
+        let changed = takes_over && process.space.jit.insert(mapping, &mut self.priorities) || changed;
         let changed = process.space.before_exec.is_some() || changed;
         let space = &mut process.space;
         space.mapped = space.mapped.saturating_add(u32::from(map.misc & misc::MMAP_DATA == 0));
@@ -105,6 +108,7 @@ impl State {
             process.space.id = fresh;
             process.space.shared = false;
         }
+        self.dump_mapped(map.pid, map.path, map.file);
     }
 
     fn kernel_mapped(&mut self, map: &Mapped<'_>) {

@@ -86,6 +86,12 @@ impl Maps {
         }
     }
 
+    /// Whether nothing is mapped.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Maps::Few(list) if list.is_empty())
+    }
+
     /// Maps a range over whatever was there, as mmap(2) with MAP_FIXED does: parts of older mappings beside it stay.
     /// Answers whether an address that was mapped before is now mapped to something else.
     pub(crate) fn insert(&mut self, new: Mapping, priorities: &mut Priorities) -> bool {

@@ -1,6 +1,7 @@
 //! What the machine was like at the moment of the replay: tasks, maps, kernel text.
 
 mod apply;
+mod jit;
 mod maps;
 mod objects;
 mod tasks;
@@ -11,6 +12,7 @@ use afterimage_kernel_text::{TextId, TextKind, Timeline};
 use afterimage_perf_data::{BuildId, Callchain, TextDesc, context};
 use rustc_hash::FxHashMap;
 
+pub(crate) use jit::Jit;
 pub(crate) use maps::Mapping;
 use maps::Priorities;
 pub use objects::ObjectId;
@@ -44,6 +46,7 @@ pub struct State {
     objects: Objects,
     timeline: Timeline,
     clock: Clock,
+    jit: Jit,
     cgroups: FxHashMap<u64, Arc<str>>,
     /// By thread, device and inode of its cgroup namespace.
     cgroup_namespaces: FxHashMap<u32, (u64, u64)>,
@@ -62,12 +65,24 @@ impl State {
             objects: Objects::default(),
             clock: Clock::new(&timeline),
             timeline,
+            jit: Jit::default(),
             cgroups: FxHashMap::default(),
             cgroup_namespaces: FxHashMap::default(),
             kernel_map: None,
             priorities: Priorities::new(),
             nameless: "".into(),
         }
+    }
+
+    /// The same, with what is known of the code of JIT compilers.
+    pub(crate) fn with_jit(mut self, jit: Jit) -> State {
+        self.jit = jit;
+        self
+    }
+
+    /// What is known of the code of JIT compilers.
+    pub(crate) fn jit(&self) -> &Jit {
+        &self.jit
     }
 
     /// A name of a thread.
@@ -120,6 +135,9 @@ impl State {
     #[inline]
     pub(crate) fn set_time(&mut self, time: u64) {
         self.clock.set(if time == 0 { u64::MAX } else { time });
+        if self.jit.is_due(time) {
+            self.jit_until(time);
+        }
     }
 
     /// Where the recorded kernel lay.
@@ -179,7 +197,8 @@ impl State {
     /// What a process has mapped at an address now.
     pub(crate) fn mapping(&self, process: ProcessId, addr: u64) -> Option<&Mapping> {
         let space = &self.tasks.process(process)?.space;
-        space.maps.find(addr).or_else(|| space.before_exec.as_ref()?.find(addr))
+        let jit = if space.jit.is_empty() { None } else { space.jit.find(addr) };
+        jit.or_else(|| space.maps.find(addr)).or_else(|| space.before_exec.as_ref()?.find(addr))
     }
 
     fn locate_user(&self, process: ProcessId, addr: u64) -> Loc {

@@ -1,10 +1,11 @@
 //! Everything that processes had mapped: files, the vDSO, anonymous memory.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use afterimage_perf_data::BuildId;
 use afterimage_perf_data::record::FileId;
-use afterimage_symbols::kept::{FileName, ObjectName};
+use afterimage_symbols::kept::{FileName, KeptContent, ObjectName};
 use afterimage_symbols::{Live, PathKind, classify};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
@@ -35,6 +36,8 @@ pub(crate) struct Object {
     pub(crate) delta: u64,
     /// Where it was mapped, newest last.
     pub(crate) live: Vec<Live>,
+    /// Code of a JIT compiler: names, code and lines.
+    pub(crate) jit: Option<Arc<KeptContent>>,
     file: FileKey,
 }
 
@@ -97,7 +100,7 @@ impl Objects {
                     _ => None,
                 };
                 let live = Vec::new();
-                self.all.push(Object { path: path.into(), kind, build_id, inode, pid, delta, live, file });
+                self.all.push(Object { path: path.into(), kind, build_id, inode, pid, delta, live, jit: None, file });
                 let all = &self.all;
                 let hash_of = |(_, id): &(u32, ObjectId)| {
                     all.get(id.0 as usize).map_or(0, |object| FxBuildHasher.hash_one(object.key()))
@@ -110,6 +113,23 @@ impl Objects {
             object.saw(live);
         }
         (id, delta)
+    }
+
+    /// A new object: code of a JIT compiler of a process, which the file of this path told of.
+    pub(crate) fn of_jit(&mut self, pid: u32, path: &[u8], content: Arc<KeptContent>) -> ObjectId {
+        let id = ObjectId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+        self.all.push(Object {
+            path: path.into(),
+            kind: PathKind::Anonymous,
+            build_id: None,
+            inode: None,
+            pid: Some(pid),
+            delta: 0,
+            live: Vec::new(),
+            jit: Some(content),
+            file: FileKey::Path,
+        });
+        id
     }
 
     pub(crate) fn get(&self, id: ObjectId) -> Option<&Object> {

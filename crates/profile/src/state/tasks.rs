@@ -46,6 +46,8 @@ pub(crate) struct Process {
 pub(crate) struct Space {
     pub(crate) id: SpaceId,
     pub(crate) maps: Maps,
+    /// Code of JIT compilers, and files that were mapped over it: it lies above `maps`.
+    pub(crate) jit: Maps,
     /// Between an exec and the last map that the kernel makes for the new image: what the old one had mapped. The kernel says
     /// that the exec happened, and maps the new image, while the registers of the task are still those of the old one.
     pub(crate) before_exec: Option<Maps>,
@@ -100,7 +102,14 @@ impl Tasks {
     }
 
     fn empty_space(&mut self) -> Space {
-        Space { id: self.new_space_id(), maps: Maps::default(), before_exec: None, mapped: 0, shared: false }
+        Space {
+            id: self.new_space_id(),
+            maps: Maps::default(),
+            jit: Maps::default(),
+            before_exec: None,
+            mapped: 0,
+            shared: false,
+        }
     }
 
     #[inline]

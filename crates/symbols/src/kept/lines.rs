@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::TextOfLine;
+use crate::jit::Body;
 use crate::lines::{DwarfLines, SourceFrame};
 
 /// Stretches without lines.
@@ -59,6 +60,53 @@ impl KeptLines {
             building.span(span, addrs);
         }
         building.kept
+    }
+
+    /// The lines of code of a JIT compiler, by address; the files are numbers of `files`.
+    pub(super) fn of_bodies(bodies: &[Body], files: &[Arc<str>], most: usize) -> KeptLines {
+        let mut kept = KeptLines::default();
+        let mut known = Known::default();
+        let string = |text: &str, kept: &mut KeptLines, known: &mut Known| match known.strings.get(text) {
+            Some(number) => *number,
+            None => {
+                kept.strings.push(text.into());
+                let number = number(kept.strings.len());
+                known.strings.insert(text.into(), number);
+                number
+            }
+        };
+        for body in bodies.iter().filter(|body| !body.lines.is_empty()) {
+            if kept.rows.len() >= most {
+                break;
+            }
+            let function = string(&body.name, &mut kept, &mut known);
+            for (addr, line, file) in body.lines.iter().filter(|line| (body.addr..body.end).contains(&line.0)) {
+                let file = files.get(*file as usize).map_or(0, |file| string(file, &mut kept, &mut known));
+                let frame = Frame { function, file, text: 0, line: *line, column: 0 };
+                let next = number(kept.frames.len());
+                let chain = *known.frames.entry(frame).or_insert(next);
+                if chain == next {
+                    // A chain of this frame alone has its number.
+                    kept.frames.push(frame);
+                    kept.chains.push(next);
+                    kept.links.push(next);
+                }
+                kept.row(*addr, chain);
+            }
+            kept.row(body.end, NOTHING);
+        }
+        kept
+    }
+
+    /// Code from an address on is of a chain.
+    fn row(&mut self, start: u64, chain: u32) {
+        let rows = &mut self.rows;
+        if rows.last().is_some_and(|(last, _)| *last == start) {
+            rows.pop();
+        }
+        if rows.last().map_or(NOTHING, |(_, last)| *last) != chain {
+            rows.push((start, chain));
+        }
     }
 
     /// How many stretches there are.
@@ -146,13 +194,7 @@ impl Building<'_, '_> {
     }
 
     fn row(&mut self, start: u64, chain: u32) {
-        let rows = &mut self.kept.rows;
-        if rows.last().is_some_and(|(last, _)| *last == start) {
-            rows.pop();
-        }
-        if rows.last().map_or(NOTHING, |(_, last)| *last) != chain {
-            rows.push((start, chain));
-        }
+        self.kept.row(start, chain);
     }
 
     fn chain_at(&mut self, addr: u64) -> u32 {
