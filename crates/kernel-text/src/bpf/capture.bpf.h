@@ -11,6 +11,8 @@
 #define AI_PIECES 1024
 /* Most functions of one program (BPF_MAX_SUBPROGS, and a hidden one). */
 #define AI_FUNCTIONS 320
+/* Most functions of one structure. */
+#define AI_MEMBERS 256
 #define AI_NAME 128
 #define AI_SYMBOL 64
 #define AI_OWNER 24
@@ -22,6 +24,7 @@ enum ai_what {
 	AI_MODULE_INIT = 4, /* the text of a module's initialisation, as it came */
 	AI_MODULE_GONE = 5,
 	AI_BY_SIZE = 6, /* a piece of executable memory that goes, with the allocator's idea of its size */
+	AI_STRUCT_OPS = 7, /* a function of a structure, by its trampoline */
 };
 
 /*
@@ -47,7 +50,7 @@ struct ai_text {
 
 /* Counters since the programs were loaded. */
 struct ai_stats {
-	__u64 freed;      /* programs, filters, trampolines and modules that were seen going or coming */
+	__u64 freed;      /* programs, filters, trampolines, structures and modules that were seen going or coming */
 	__u64 texts;      /* texts of these */
 	__u64 lost;       /* texts of which a piece, or the news, found no room in the ring */
 	__u64 unreadable; /* texts of which a piece could not be read */

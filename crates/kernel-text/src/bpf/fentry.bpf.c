@@ -23,6 +23,13 @@ int BPF_PROG(ai_trampoline_goes, struct work_struct *work)
 	return 0;
 }
 
+SEC("fentry/bpf_map_free_deferred")
+int BPF_PROG(ai_map_goes, struct work_struct *work)
+{
+	ai_map(work);
+	return 0;
+}
+
 SEC("fentry/do_init_module")
 int BPF_PROG(ai_module_comes, struct module *module)
 {

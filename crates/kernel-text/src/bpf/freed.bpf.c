@@ -2,7 +2,7 @@
 /*
  * Copies of kernel text at the moment it goes.
  *
- * BPF programs, classic filters and trampolines are freed by workers of the kernel. A tracepoint tells of each worker
+ * BPF programs, classic filters, trampolines and maps are freed by workers of the kernel. A tracepoint tells of each worker
  * just before it runs; those that free text are known by their functions, and what they are about to destroy is whole
  * until this program returns. So a copy made here is of the text itself and of nothing that came after it.
  */
@@ -18,6 +18,8 @@ int BPF_PROG(ai_work, struct work_struct *work)
 		ai_program(work);
 	else if (function == ai_options.trampoline && function)
 		ai_trampoline(work);
+	else if (function == ai_options.map && function)
+		ai_map(work);
 	return 0;
 }
 

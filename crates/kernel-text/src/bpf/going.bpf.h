@@ -16,8 +16,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* What is said before the programs are loaded. */
 struct ai_options {
-	__u64 program, trampoline; /* addresses of the workers' functions; 0 for one that is not to be looked for */
-	__u64 tells;               /* not 0: the bytes are copied by others, and wanted is no more than the news */
+	__u64 program, trampoline, map; /* addresses of the workers' functions; 0 for one that is not to be looked for */
+	__u64 tells;                    /* not 0: the bytes are copied by others, and wanted is no more than the news */
 };
 
 const volatile struct ai_options ai_options = {};
@@ -228,6 +228,51 @@ static void ai_trampoline(struct work_struct *work)
 	}
 	__sync_fetch_and_add(&ai_stats.freed, 1);
 	ai_text(&job);
+}
+
+/* The functions of one structure. */
+struct ai_members {
+	struct ai_job *job;
+	__u64 list;
+	__u32 count;
+};
+
+static long ai_next_member(__u32 index, struct ai_members *all)
+{
+	struct ai_job *job = all->job;
+	struct bpf_ksym *symbol = NULL;
+
+	if (index >= all->count)
+		return 1;
+	/* Members without a program have no symbol; those that have one stand in front. */
+	if (bpf_probe_read_kernel(&symbol, sizeof(symbol), (void *)(all->list + 8 * (__u64)index)) || !symbol)
+		return 1;
+	job->addr = BPF_CORE_READ(symbol, start);
+	job->length = BPF_CORE_READ(symbol, end) - job->addr;
+	job->name = (__u64)symbol + bpf_core_field_offset(struct bpf_ksym, name);
+	job->function = index;
+	ai_text(job);
+	return 0;
+}
+
+/* A map that goes: if it is a structure of functions, these go with it. */
+static void ai_map(struct work_struct *work)
+{
+	struct bpf_map *map = ai_around(work, bpf_core_field_offset(struct bpf_map, work));
+	struct bpf_struct_ops_map *ops = (void *)map;
+	struct ai_job job = {};
+	struct ai_members all = { .job = &job };
+
+	if (!bpf_core_field_exists(ops->ksyms) || BPF_CORE_READ(map, map_type) != BPF_MAP_TYPE_STRUCT_OPS)
+		return;
+	job.time = bpf_ktime_get_ns();
+	job.owner = (__u64)map;
+	job.what = AI_STRUCT_OPS;
+	all.count = BPF_CORE_READ(ops, funcs_cnt);
+	job.functions = all.count;
+	all.list = (__u64)BPF_CORE_READ(ops, ksyms);
+	__sync_fetch_and_add(&ai_stats.freed, 1);
+	bpf_loop(AI_MEMBERS, ai_next_member, &all, 0);
 }
 
 /* Where a module's text is, in the core or in what only its initialisation needs. */

@@ -28,6 +28,7 @@ enum { false = 0, true = 1 };
 /* uapi/linux/bpf.h */
 enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_STRUCT_OPS = 26,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
@@ -96,6 +97,18 @@ struct bpf_tramp_image {
 	int size;
 	struct bpf_ksym ksym;
 	struct work_struct work;
+};
+
+struct bpf_map {
+	enum bpf_map_type map_type;
+	struct work_struct work;
+};
+
+/* Its functions have symbols since Linux 6.14. */
+struct bpf_struct_ops_map {
+	struct bpf_map map;
+	struct bpf_ksym **ksyms;
+	__u32 funcs_cnt;
 };
 
 struct module_memory {

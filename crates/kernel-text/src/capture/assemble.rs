@@ -93,6 +93,7 @@ fn begin(piece: &Piece<'_>, way: Way) -> Captured {
         What::Trampoline => TextKind::Trampoline,
         What::ModuleCame | What::ModuleGone => TextKind::Module,
         What::ModuleInit => TextKind::ModuleInit,
+        What::StructOps => TextKind::StructOps,
     };
     let came = matches!(piece.what, What::ModuleCame | What::ModuleInit);
     Captured {

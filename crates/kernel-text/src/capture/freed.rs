@@ -20,14 +20,17 @@ use crate::Way;
 /// The workers that free text.
 const PROGRAM_WORKER: &str = "bpf_prog_free_deferred";
 const TRAMPOLINE_WORKER: &str = "__bpf_tramp_image_put_deferred";
+const MAP_WORKER: &str = "bpf_map_free_deferred";
 /// What is not there of a way, where the rest is.
 pub(super) const TRAMPOLINES: &str = "trampolines";
 pub(super) const MODULES: &str = "modules";
+const STRUCTURES: &str = "functions of structures";
 
 /// Functions that are the last to know what goes, the programs at their entries, and the part that is missing without.
-const ENTRIES: [(&str, &str, &str); 4] = [
+const ENTRIES: [(&str, &str, &str); 5] = [
     (PROGRAM_WORKER, "ai_program_goes", ""),
     (TRAMPOLINE_WORKER, "ai_trampoline_goes", TRAMPOLINES),
+    (MAP_WORKER, "ai_map_goes", STRUCTURES),
     ("do_init_module", "ai_module_comes", MODULES),
     ("free_module", "ai_module_goes", MODULES),
 ];
@@ -63,13 +66,13 @@ impl Freed {
     pub(super) fn by_tracepoint(reader: &Reader, only_tells: bool) -> Result<Freed, CaptureError> {
         const WHAT: &str = "loading the programs that copy text at its free";
         let mut missing = Vec::new();
-        let (program, trampoline) = workers(reader)?;
+        let Workers { program, trampoline, map } = workers(reader)?;
         let trampoline = trampoline.unwrap_or_else(|error| {
             missing.push((TRAMPOLINES, error));
             0
         });
         // struct ai_options
-        let options = [program, trampoline, only_tells.into()].map(u64::to_ne_bytes).concat();
+        let options = [program, trampoline, map, only_tells.into()].map(u64::to_ne_bytes).concat();
         let load = |with_symbols| load(WHAT, &options, with_symbols);
         // Before Linux 6.0 the one program that the kernel knows nothing of fails them all.
         let object = load(true).or_else(|_| load(false))?;
@@ -151,19 +154,36 @@ impl Freed {
     }
 }
 
-/// Where the functions of the workers are. They stay where they are, and before Linux 6.2 the kernel goes through all of its
-/// symbols for each: they are looked up once.
-fn workers(reader: &Reader) -> Result<(u64, Result<u64, CaptureError>), CaptureError> {
-    static FOUND: OnceLock<(u64, u64)> = OnceLock::new();
-    if let Some((program, trampoline)) = FOUND.get() {
-        return Ok((*program, Ok(*trampoline)));
+/// Where the functions of the workers are.
+struct Workers {
+    program: u64,
+    trampoline: Result<u64, CaptureError>,
+    /// 0 where functions of structures have no symbols, so that nothing would be copied.
+    map: u64,
+}
+
+/// They stay where they are, and before Linux 6.2 the kernel goes through all of its symbols for each: they are looked up
+/// once.
+fn workers(reader: &Reader) -> Result<Workers, CaptureError> {
+    static FOUND: OnceLock<[u64; 3]> = OnceLock::new();
+    if let Some([program, trampoline, map]) = FOUND.get() {
+        return Ok(Workers { program: *program, trampoline: Ok(*trampoline), map: *map });
     }
     let program = reader.symbol(PROGRAM_WORKER)?;
     let trampoline = reader.symbol(TRAMPOLINE_WORKER);
+    let map = if names_structures() { reader.symbol(MAP_WORKER).unwrap_or(0) } else { 0 };
     if let Ok(trampoline) = &trampoline {
-        FOUND.get_or_init(|| (program, *trampoline));
+        FOUND.get_or_init(|| [program, *trampoline, map]);
     }
-    Ok((program, trampoline))
+    Ok(Workers { program, trampoline, map })
+}
+
+/// Whether this kernel gives the functions of structures symbols: since Linux 6.14.
+fn names_structures() -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(14))
 }
 
 /// Loads the programs with these constants.
@@ -187,6 +207,13 @@ fn known(
     let types = Btf::from_vmlinux().map_err(|e| CaptureError::libbpf(WHAT, &e))?;
     let mut programs = Vec::new();
     for (function, program, part) in ENTRIES {
+        let leave_out = |open: &mut OpenObject| {
+            open.progs_mut().filter(|known| known.name() == program).for_each(|mut known| known.set_autoload(false));
+        };
+        if part == STRUCTURES && !names_structures() {
+            leave_out(open);
+            continue;
+        }
         if types.type_by_name::<types::Func<'_>>(function).is_some() {
             programs.push((program, part));
             continue;
@@ -196,7 +223,7 @@ fn known(
             return Err(error);
         }
         missing.push((part, error));
-        open.progs_mut().filter(|known| known.name() == program).for_each(|mut known| known.set_autoload(false));
+        leave_out(open);
     }
     Ok(programs)
 }

@@ -12,6 +12,7 @@ pub(super) enum What {
     ModuleCame,
     ModuleInit,
     ModuleGone,
+    StructOps,
 }
 
 /// One piece of a text.
@@ -51,6 +52,7 @@ impl<'a> Piece<'a> {
             3 => What::ModuleCame,
             4 => What::ModuleInit,
             5 => What::ModuleGone,
+            7 => What::StructOps,
             _ => return None,
         };
         let name = record.get(72..72 + NAME)?;

@@ -13,7 +13,7 @@ use load::cli::{Cli, Kind};
 use load::error::Result;
 use load::log::Log;
 use load::pace::now;
-use load::{bpf, busy, cbpf, fentry, kprobe, module, static_key, sys, tail_call, xdp};
+use load::{bpf, busy, cbpf, fentry, kprobe, module, static_key, struct_ops, sys, tail_call, xdp};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -35,6 +35,7 @@ fn run(kind: &Kind) -> Result<()> {
         Kind::Cbpf { common } => cbpf::run(common, &mut log).map(|()| "cbpf"),
         Kind::Xdp { common, interface } => xdp::run(common, interface, &mut log).map(|()| "xdp"),
         Kind::Fentry { common } => fentry::run(common, &mut log).map(|()| "fentry"),
+        Kind::StructOps { common } => struct_ops::run(common, &mut log).map(|()| "struct-ops"),
         Kind::Kprobe { common, place } => kprobe::run(common, *place, &mut log).map(|()| "kprobe"),
         Kind::TailCall { common } => tail_call::run(common, &mut log).map(|()| "tail-call"),
         Kind::StaticKey { common, key } => static_key::run(common, *key, &mut log).map(|()| "static-key"),
@@ -53,6 +54,7 @@ fn log_path(kind: &Kind) -> Option<&Path> {
         | Kind::Cbpf { common }
         | Kind::Xdp { common, .. }
         | Kind::Fentry { common }
+        | Kind::StructOps { common }
         | Kind::Kprobe { common, .. }
         | Kind::TailCall { common }
         | Kind::StaticKey { common, .. }

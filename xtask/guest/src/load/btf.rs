@@ -1,9 +1,10 @@
-//! Type information: a writer for the names of functions, and a look for one function of the kernel
+//! Type information: a writer for the names of functions, and a look for one function or structure of the kernel
 //! (Documentation/bpf/btf.rst; little endian, as the machine is).
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER: usize = 24;
 const KIND_INT: u32 = 1;
+const KIND_STRUCT: u32 = 4;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 /// Type 1 is `int`, 2 is `int (int x)`, the functions follow.
@@ -42,23 +43,91 @@ pub(crate) fn functions<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
 
 /// The number of the type of function `wanted` in `btf`; None where it is not, or where `btf` is damaged.
 pub(crate) fn function_id(btf: &[u8], wanted: &str) -> Option<u32> {
-    let header = word(btf, 4)? as usize;
-    let section = |at: usize, len: usize| {
-        let start = header.checked_add(word(btf, at)? as usize)?;
-        btf.get(start..start.checked_add(word(btf, len)? as usize)?)
-    };
-    let (types, strings) = (section(8, 12)?, section(16, 20)?);
-    let (mut at, mut id) = (0, 1);
-    while at < types.len() {
-        let (name, info) = (word(types, at)? as usize, word(types, at + 4)?);
-        let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-        if kind == KIND_FUNC && is_text(strings.get(name..)?, wanted) {
-            return Some(id);
-        }
-        at += 12 + tail(kind, count)?;
-        id += 1;
+    Types::of(btf)?.find(|found| found.kind() == KIND_FUNC && is_text(found.name, wanted)).map(|found| found.id)
+}
+
+/// A structure of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Struct {
+    /// The number of its type.
+    pub(crate) id: u32,
+    /// Its size in bytes.
+    pub(crate) size: u32,
+    /// The members in their order: name, and place in bytes.
+    members: Vec<(String, u32)>,
+}
+
+impl Struct {
+    /// The structure of that name in `btf`; None where it is not, or where `btf` is damaged.
+    pub(crate) fn find(btf: &[u8], wanted: &str) -> Option<Struct> {
+        let mut types = Types::of(btf)?;
+        let found = types.find(|found| found.kind() == KIND_STRUCT && is_text(found.name, wanted))?;
+        let member = |words: &[u8]| {
+            let name = types.strings.get(word(words, 0)? as usize..)?;
+            let name = name.split(|byte| *byte == 0).next()?;
+            // Where bit fields are about, only the lower half says where a member begins.
+            let bits = word(words, 8)? & if found.info >> 31 == 1 { 0xff_ffff } else { u32::MAX };
+            Some((String::from_utf8_lossy(name).into_owned(), bits / 8))
+        };
+        let members = found.rest.chunks_exact(12).map(member).collect::<Option<Vec<_>>>()?;
+        Some(Struct { id: found.id, size: found.size, members })
     }
-    None
+
+    /// The number and the place of a member.
+    pub(crate) fn member(&self, wanted: &str) -> Option<(u32, u32)> {
+        let at = self.members.iter().position(|(name, _)| name == wanted)?;
+        Some((at as u32, self.members[at].1))
+    }
+}
+
+/// One type.
+struct Type<'b> {
+    /// Its number.
+    id: u32,
+    /// The names from its own on.
+    name: &'b [u8],
+    info: u32,
+    /// Its size in bytes, or the type it refers to.
+    size: u32,
+    /// What follows the words that every type has.
+    rest: &'b [u8],
+}
+
+impl Type<'_> {
+    fn kind(&self) -> u32 {
+        self.info >> 24 & 0x1f
+    }
+}
+
+/// The types one after the other, up to the first that is damaged.
+struct Types<'b> {
+    types: &'b [u8],
+    strings: &'b [u8],
+    id: u32,
+}
+
+impl<'b> Types<'b> {
+    fn of(btf: &'b [u8]) -> Option<Types<'b>> {
+        let header = word(btf, 4)? as usize;
+        let section = |at: usize, len: usize| {
+            let start = header.checked_add(word(btf, at)? as usize)?;
+            btf.get(start..start.checked_add(word(btf, len)? as usize)?)
+        };
+        Some(Types { types: section(8, 12)?, strings: section(16, 20)?, id: 0 })
+    }
+}
+
+impl<'b> Iterator for Types<'b> {
+    type Item = Type<'b>;
+
+    fn next(&mut self) -> Option<Type<'b>> {
+        let (name, info, size) = (word(self.types, 0)? as usize, word(self.types, 4)?, word(self.types, 8)?);
+        let end = 12 + tail(info >> 24 & 0x1f, (info & 0xffff) as usize)?;
+        let rest = self.types.get(12..end)?;
+        self.types = &self.types[end..];
+        self.id += 1;
+        Some(Type { id: self.id, name: self.strings.get(name..)?, info, size, rest })
+    }
 }
 
 /// How many bytes follow the 12 that every type has.
@@ -94,6 +163,16 @@ mod tests {
         for missing in ["x", "load_mai", "load_main_", "int"] {
             assert_eq!(function_id(&btf, missing), None, "{missing}");
         }
+    }
+
+    #[test]
+    fn members_are_numbered_and_have_their_places() {
+        let btf = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+        if let Some(list) = Struct::find(&btf, "list_head") {
+            let both = [list.member("next"), list.member("prev"), list.member("nex")];
+            assert_eq!((list.size, both), (16, [Some((0, 0)), Some((1, 8)), None]));
+        }
+        assert_eq!(Struct::find(&functions(["load_main"].into_iter()), "load_main"), None);
     }
 
     #[test]

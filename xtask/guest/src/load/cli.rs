@@ -89,6 +89,11 @@ pub(crate) enum Kind {
         #[command(flatten)]
         common: Common,
     },
+    /// Structures of functions that the kernel calls, each by a trampoline
+    StructOps {
+        #[command(flatten)]
+        common: Common,
+    },
     /// Probes in functions: a patched instruction and a slot for what stood there
     Kprobe {
         #[command(flatten)]

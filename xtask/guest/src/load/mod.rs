@@ -17,6 +17,7 @@ pub(crate) mod pace;
 pub(crate) mod places;
 pub(crate) mod program;
 pub(crate) mod static_key;
+pub(crate) mod struct_ops;
 pub(crate) mod sys;
 pub(crate) mod tail_call;
 pub(crate) mod xdp;

@@ -18,6 +18,13 @@ pub(crate) enum ProgramType {
     Xdp,
     /// Runs at the entry of the kernel function with that number in the kernel's type information.
     Fentry(u32),
+    /// Is a member of a structure of functions of the kernel's, both by their numbers.
+    StructOps {
+        /// The structure's type.
+        ops: u32,
+        /// Which of its members, from 0.
+        member: u32,
+    },
 }
 
 /// What the kernel says of a program.
@@ -85,6 +92,11 @@ pub(crate) fn load_program(
             opts.attach_btf_id = id;
             opts.expected_attach_type = bpf::BPF_TRACE_FENTRY;
             bpf::BPF_PROG_TYPE_TRACING
+        }
+        ProgramType::StructOps { ops, member } => {
+            opts.attach_btf_id = ops;
+            opts.expected_attach_type = member;
+            bpf::BPF_PROG_TYPE_STRUCT_OPS
         }
     };
     match load_with(kind, &code.insns, &mut opts) {
@@ -196,6 +208,32 @@ pub(crate) fn set_program(map: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) 
         None => unsafe { bpf::bpf_map_delete_elem(map.as_raw_fd(), (&raw const key).cast()) },
     };
     check(result).map(drop)
+}
+
+/// A map whose one value is a structure of functions of the kernel's, with what it counts: the type of that, and its size.
+/// The kernel wants type information of the caller's as well, and does not look into it.
+pub(crate) fn struct_ops(value: u32, size: u32, btf: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut opts = bpf::bpf_map_create_opts { btf_vmlinux_value_type_id: value, ..Default::default() };
+    opts.sz = size_of::<bpf::bpf_map_create_opts>() as _;
+    opts.btf_fd = btf.as_raw_fd() as u32;
+    let kind = bpf::BPF_MAP_TYPE_STRUCT_OPS;
+    // SAFETY: a literal as name, plain numbers, and options that are read during the call.
+    owned(unsafe { bpf::bpf_map_create(kind, c"load_ops".as_ptr(), 4, size, 1, &opts) })
+}
+
+/// Registers the functions of such a map with the kernel. `value` has the size that the map was made with.
+pub(crate) fn register(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+    let key = 0u32;
+    // SAFETY: the kernel reads the 4 bytes of the key, and of the value as many as the map was made with, which it has.
+    check(unsafe { bpf::bpf_map_update_elem(map.as_raw_fd(), (&raw const key).cast(), value.as_ptr().cast(), 0) })
+        .map(drop)
+}
+
+/// Takes the functions of such a map from the kernel again.
+pub(crate) fn unregister(map: BorrowedFd<'_>) -> io::Result<()> {
+    let key = 0u32;
+    // SAFETY: the kernel reads the 4 bytes of the key.
+    check(unsafe { bpf::bpf_map_delete_elem(map.as_raw_fd(), (&raw const key).cast()) }).map(drop)
 }
 
 /// The id of the kernel's own type information, which is part of the names of trampolines.

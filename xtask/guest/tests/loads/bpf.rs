@@ -1,4 +1,4 @@
-//! Programs: bpf, xdp, tail-call, and classic filters.
+//! Programs: bpf, xdp, struct-ops, tail-call, and classic filters.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -155,6 +155,24 @@ fn xdp_programs_come_and_go() {
     let hot = watch("xdp --life hot --count 1 --seconds 0.1");
     came_and_went(&hot, &hot.objects[0]);
     assert!(number(&hot.objects[0], "run_ns") > 0);
+}
+
+#[test]
+fn structures_of_functions_come_and_go() {
+    if !has("structures_of_functions_come_and_go", &NEEDS) {
+        return;
+    }
+    let mut seen = watch("struct-ops --count 2 --life 100us");
+    let objects = std::mem::take(&mut seen.objects);
+    assert_eq!(objects.len(), 6);
+    for program in &objects {
+        // The last to let go of a program may be the map, which goes later.
+        let name = text(program, "name");
+        seen.until("the end of a program", |seen| seen.symbols.iter().any(|s| s.goes && s.name == name));
+        assert_eq!(seen.one(program, name, false).addr, address(program));
+    }
+    let names: Vec<_> = objects.iter().map(|object| text(&object["trampoline"], "name")).collect();
+    assert_eq!(names[..3], names[3..], "one of each member for each structure");
 }
 
 #[test]

@@ -49,6 +49,37 @@ fn a_dispatcher_is_read_while_it_stands() {
     assert!(texts.bytes(dispatcher, true).any(|bytes| bytes.iter().any(|byte| *byte != 0 && *byte != 0xcc)));
 }
 
+/// Kernels tell of them from 6.14 on.
+#[test]
+fn functions_of_structures_have_their_trampolines() {
+    if !has("functions_of_structures_have_their_trampolines", &[Need::Root, Need::Bpf]) {
+        return;
+    }
+    let _turn = turn();
+    let kept = recorded("struct-ops --count 4 --life 10ms", None);
+    let texts = kept.texts();
+    let (whole, _, all) = share(&texts, "load_ops", 12);
+    assert_eq!((whole, all), (36, 36));
+    let trampolines: Vec<_> = texts.of_kind("struct_ops").collect();
+    trampolines.iter().for_each(|text| println!("{text:?}"));
+    let release = rustix::system::uname();
+    let version: Vec<u32> =
+        release.release().to_string_lossy().split(['.', '-']).map_while(|n| n.parse().ok()).collect();
+    if version[..] < [6, 14][..] {
+        return assert!(trampolines.is_empty(), "a kernel that tells of them");
+    }
+    for member in ["ssthresh", "cong_avoid", "undo_cwnd"] {
+        let name = format!("bpf__tcp_congestion_ops_{member}");
+        let named: Vec<_> = trampolines.iter().filter(|text| text.name.as_deref() == Some(&name)).collect();
+        assert_eq!(named.len(), 4, "{name}");
+        for text in named {
+            assert!(text.born_ns < text.gone_ns && text.length.is_some_and(|length| length < 4096), "{text:?}");
+            let mut bytes = texts.bytes(text, true);
+            assert!(bytes.any(|bytes| bytes.iter().any(|byte| *byte != 0 && *byte != 0xcc)), "{text:?}");
+        }
+    }
+}
+
 #[test]
 fn kernel_functions_that_got_samples_have_their_code() {
     if !has("kernel_functions_that_got_samples_have_their_code", &[Need::Root, Need::Bpf]) {
