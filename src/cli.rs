@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn what_is_not_built_says_so() {
         for (words, says) in [
-            ("record --off-cpu -- true", "record --off-cpu: not supported yet"),
+            ("record --switch-events -- true", "record --switch-events: not supported yet"),
             ("record -a -b", "record --branch-any: not supported yet"),
             ("record --switch-output=1s -a", "record --switch-output: not supported yet"),
             ("report --tui", "report --tui: not supported yet"),

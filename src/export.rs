@@ -73,15 +73,15 @@ fn caption(args: &ExportArgs, profile: &Profile, event: usize, reader: &FileRead
     let host = reader.features().hostname.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
     let title = args.title.clone().unwrap_or_else(|| format!("{name}{host}"));
     let samples = shown.map_or(0, |e| e.total.samples);
-    let subtitle = match events::tally_of(profile, event) {
-        Some(tally) => tally.sum.human(),
-        None => format!("{} samples", crate::terminal::grouped(samples)),
+    let subtitle = match (events::tally_of(profile, event), events::off_cpu_of(profile, event)) {
+        (Some(tally), _) => tally.sum.human(),
+        (None, Some(off_cpu)) => off_cpu.human(),
+        (None, None) => format!("{} samples", crate::terminal::grouped(samples)),
     };
-    let clock = name.starts_with("cpu-clock") || name.starts_with("task-clock");
-    let unit = match args.weight {
-        WeightBy::Samples => "samples".to_owned(),
-        WeightBy::Period if clock => "ns".to_owned(),
-        WeightBy::Period => name.to_owned(),
+    let unit = match (args.weight, shown.and_then(|event| event.unit.symbol())) {
+        (WeightBy::Samples, _) => "samples".to_owned(),
+        (WeightBy::Period, Some(unit)) => unit.to_owned(),
+        (WeightBy::Period, None) => name.to_owned(),
     };
     Caption { title, subtitle, unit }
 }

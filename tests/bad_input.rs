@@ -147,7 +147,8 @@ fn the_journal_of_an_unfinished_recording_holds_its_tally() {
     made.sample(0, 42, 1000, &[CODE]);
     made.killed();
     let sum = Tally { chained: 9, ring: Flow::new(1, 8), ..Tally::default() };
-    let tally = RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(1, sum)])], complete: false };
+    let tally =
+        RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(1, sum)])], ..RecordingTally::default() };
     let mut journal = journal::Writer::create(Cursor::new(Vec::new())).unwrap();
     journal.tally(&tally).unwrap();
     let mut bytes = journal.into_inner().into_inner();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const OBJECTS: [&str; 5] = ["common", "stub", "stub_plain", "builtins", "by"];
+const OBJECTS: [&str; 6] = ["common", "stub", "stub_plain", "builtins", "by", "off_cpu"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);

@@ -52,7 +52,6 @@ const RECORD: &[Later] = &[
     both("no-buildid-cache", 'N'),
     both("no-samples", 'n'),
     long("num-thread-synthesize"),
-    long("off-cpu"),
     long("overwrite"),
     long("per-thread"),
     both("period", 'P'),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::ArgAction;
 
+use super::view::View;
+
 /// What `record` was asked to do.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Without -a, -C, -p, -t or a command the whole machine is recorded until ctrl-C.")]
@@ -12,6 +14,9 @@ pub(crate) struct RecordArgs {
     /// Event to sample, as perf names it; may be repeated or a list: cpu-clock, page-faults, sched:sched_switch, mem:ADDR:w
     #[arg(short = 'e', long = "event", value_name = "EVENT", action = ArgAction::Append)]
     pub(crate) events: Vec<String>,
+    /// Record the events that answer a question, with call chains: who fights for which locks, which addresses fault, which requests go to block devices, who wakes whom (docs/views.md)
+    #[arg(long = "view", value_name = "VIEW", conflicts_with = "events")]
+    pub(crate) view: Option<View>,
     /// Take only those hits of the tracepoints for which this holds; several follow the order of several -e
     #[arg(long = "filter", value_name = "EXPR", action = ArgAction::Append)]
     pub(crate) filters: Vec<String>,
@@ -69,6 +74,18 @@ pub(crate) struct RecordArgs {
     /// Count to the end what the kernel skipped because BPF was busy, by control events beside the sampling events
     #[arg(long = "audit")]
     pub(crate) audit: bool,
+    /// Measure too how long threads are on no CPU, by stack and reason, as an event of its own; waits shorter than MIN (100us, 2ms) are counted alone (docs/off-cpu.md)
+    #[arg(long = "off-cpu", value_name = "MIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub(crate) off_cpu: Option<String>,
+    /// With --off-cpu: measure too who ends the waits, by the stack of the waker, as an event of its own
+    #[arg(long = "wakers", requires = "off_cpu")]
+    pub(crate) wakers: bool,
+    /// With --off-cpu: distinct stacks that the kernel has room for between two passes, for each CPU, up to 32768
+    #[arg(long = "off-cpu-entries", value_name = "N", requires = "off_cpu", hide_short_help = true)]
+    pub(crate) off_cpu_entries: Option<u32>,
+    /// With --off-cpu: threads that there is room for at the same time [default: 16384]
+    #[arg(long = "off-cpu-threads", value_name = "N", requires = "off_cpu", hide_short_help = true)]
+    pub(crate) off_cpu_threads: Option<u32>,
     /// Keep only those samples for which this holds, decided in the kernel: 'pid == 12 && comm ~ "kw*"' (docs/where.md)
     #[arg(long = "where", value_name = "EXPR")]
     pub(crate) gate: Option<String>,

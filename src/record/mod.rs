@@ -5,6 +5,7 @@ mod by;
 pub(crate) mod handler;
 pub(crate) mod plan;
 mod status;
+mod view;
 
 use std::io::{ErrorKind, IsTerminal};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::out;
 use crate::say::Say;
 use by::Show;
 use status::StatusLine;
+use view::View;
 
 /// Records until the command ends, the duration is over or a signal comes.
 pub(crate) fn run(args: &RecordArgs, say: &Say) -> anyhow::Result<Exit> {
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &RecordArgs, say: &Say) -> anyhow::Result<Exit> {
     let outcome = record(&plan, &stop, &mut watcher);
     watcher.line.clear();
     let outcome = outcome.map_err(|error| explain(error, &plan, say))?;
-    tell(&outcome, &plan, say);
+    tell(&outcome, &plan, args.view, say);
     Ok(match outcome.ended {
         None => Exit::Done,
         Some(Ended::Code(code)) => Exit::Status(code),
@@ -147,7 +149,7 @@ fn readable(plan: &Plan) -> String {
 }
 
 /// The tally, what was not as it should be, and the next command.
-fn tell(outcome: &Outcome, plan: &Plan, say: &Say) {
+fn tell(outcome: &Outcome, plan: &Plan, view: Option<View>, say: &Say) {
     outcome.problems.iter().for_each(|problem| say.warn(problem));
     for event in &outcome.tally.events {
         if outcome.tally.events.len() == 1 {
@@ -156,12 +158,25 @@ fn tell(outcome: &Outcome, plan: &Plan, say: &Say) {
             say.note(format!("{}: {}", event.name, event.sum.human()));
         }
     }
+    if let Some(off_cpu) = &outcome.tally.off_cpu {
+        say.note(format!("{}: {}", off_cpu.name, off_cpu.human()));
+        if let Some(wakers) = &off_cpu.wakers {
+            say.note(format!("{}: {}", wakers.name, wakers.human()));
+        }
+        if off_cpu.lost.full.waits > 0 {
+            say.hint("--off-cpu-entries N makes room for more stacks");
+        }
+        if off_cpu.lost.threads > 0 {
+            say.hint("--off-cpu-threads N makes room for more threads");
+        }
+    }
     if plan.by.is_some() && outcome.tally.total().map.lost.full > 0 {
         say.hint("--by-entries N makes room for more keys");
     }
     if let Destination::File(path) = &plan.destination {
         let size = indicatif::HumanBytes(outcome.bytes);
         let input = if path.as_os_str() == "perf.data" { String::new() } else { format!(" -i {}", path.display()) };
-        say.note(format!("{size} in {}; next: afterimage report{input}", path.display()));
+        let sort = view.map(|view| format!(" --sort {}", view.sort())).unwrap_or_default();
+        say.note(format!("{size} in {}; next: afterimage report{input}{sort}", path.display()));
     }
 }

@@ -10,9 +10,10 @@ use afterimage_perf_event::config::{MAX_STACK_COPY, Rate, USER_REGISTERS};
 use afterimage_perf_event::facts::{Facts, parse_cpu_list};
 use afterimage_perf_event::spec;
 use afterimage_recorder::by::By;
-use afterimage_recorder::{Destination, Handler, Plan, Subject, TextOptions};
+use afterimage_recorder::{Destination, Handler, OffCpuPlan, Plan, Subject, TextOptions};
 
 use super::args::RecordArgs;
+use super::view::View;
 use super::{by, handler};
 use crate::exit::{Problem, not_yet};
 
@@ -66,6 +67,7 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         chain: args.chain,
         gate: args.gate.as_deref().map(gate).transpose()?,
         by,
+        off_cpu: off_cpu(args)?,
         audit: args.audit,
         text,
         command_line: command_line(),
@@ -78,6 +80,25 @@ fn usage(text: impl Into<String>) -> anyhow::Error {
 
 fn gate(text: &str) -> anyhow::Result<Expression> {
     Expression::parse(text).map_err(|error| not_a_gate(&error).into())
+}
+
+/// What of time off CPU is wanted.
+fn off_cpu(args: &RecordArgs) -> anyhow::Result<Option<OffCpuPlan>> {
+    let Some(text) = &args.off_cpu else { return Ok(None) };
+    let (entries, threads) = (args.off_cpu_entries, args.off_cpu_threads);
+    Ok(Some(OffCpuPlan { min: least_wait(text)?, wakers: args.wakers, entries, threads }))
+}
+
+/// A number with its unit; 0 needs none.
+fn least_wait(text: &str) -> anyhow::Result<Duration> {
+    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    let read = |(unit, ns): &(&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*ns);
+    let ns = if text == "0" { Some(0) } else { units.iter().find_map(read) };
+    let least = ns.map(Duration::from_nanos).filter(|least| *least <= LONGEST);
+    least.ok_or_else(|| {
+        let problem = Problem::usage(format!("--off-cpu={text}: not a time"));
+        problem.hint("for example 1ms; there are s, ms, us and ns").into()
+    })
 }
 
 /// What is wrong with an expression, with the place of it.
@@ -108,14 +129,16 @@ fn text(ways: Option<&str>) -> anyhow::Result<TextOptions> {
 }
 
 fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpec>> {
-    if args.events.is_empty() {
+    let of_view: Vec<String> = args.view.map(|view| view.events().to_owned()).into_iter().collect();
+    let lists = if args.view.is_some() { &of_view } else { &args.events };
+    if lists.is_empty() {
         if !args.filters.is_empty() {
             return Err(usage("--filter: there is no tracepoint that it could filter"));
         }
         return spec::parse("cycles", facts).map_err(not_parsed);
     }
     let mut events = Vec::new();
-    for (index, list) in args.events.iter().enumerate() {
+    for (index, list) in lists.iter().enumerate() {
         let base = events.len();
         let mut parsed = spec::parse(list, facts).map_err(not_parsed)?;
         // One filter is for all tracepoints, several are for the -e of the same place.
@@ -131,7 +154,7 @@ fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpe
     let filtered = events.iter().any(|event| event.filter.is_some());
     match args.filters.len() {
         0 => Ok(events),
-        n if n > 1 && n != args.events.len() => Err(usage("--filter: give one, or one for each -e")),
+        n if n > 1 && n != lists.len() => Err(usage("--filter: give one, or one for each -e")),
         _ if !filtered => Err(usage("--filter: there is no tracepoint that it could filter")),
         _ => Ok(events),
     }
@@ -150,6 +173,9 @@ fn not_parsed(error: spec::SpecError) -> anyhow::Error {
 }
 
 fn rate(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Option<Rate>> {
+    if args.view == Some(View::Faults) && args.count.is_none() && args.freq.is_none() {
+        return Ok(Some(Rate::Period(1)));
+    }
     if let Some(count) = args.count {
         return if count == 0 {
             Err(usage("-c: a period of 0 samples nothing"))
@@ -219,7 +245,7 @@ const STACK_COPY: u32 = 8192;
 
 fn chains(args: &RecordArgs) -> anyhow::Result<Chains> {
     let Some(mode) = args.call_graph.as_deref() else {
-        return Ok(if args.callchain { Chains::Walked } else { Chains::None });
+        return Ok(if args.callchain || args.view.is_some() { Chains::Walked } else { Chains::None });
     };
     match mode.split_once(',').map_or((mode, None), |(mode, size)| (mode, Some(size))) {
         ("fp", None) => Ok(Chains::Walked),
@@ -316,6 +342,16 @@ mod tests {
         }
         for bad in ["", "0", "65529", "-8", "8k", "4294967295", "0x"] {
             assert!(copied(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn least_waits_have_units() {
+        for (text, ns) in [("0", 0), ("100us", 100_000), ("2ms", 2_000_000), ("1s", 1_000_000_000), ("7ns", 7)] {
+            assert_eq!(least_wait(text).unwrap(), Duration::from_nanos(ns), "{text}");
+        }
+        for bad in ["", "5", "ms", "-1ms", "1.5ms", "99999999999999s"] {
+            assert!(least_wait(bad).is_err(), "{bad}");
         }
     }
 

@@ -12,7 +12,7 @@ use super::columns::TraceColumns;
 use super::graph::percent_of;
 use super::keys::Shown;
 use super::{Plan, order, stdio, unwound};
-use crate::events::tally_of;
+use crate::events::{off_cpu_of, tally_of, wakers_of};
 use crate::texts::identity;
 
 /// Writes the chosen events.
@@ -64,13 +64,20 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     object.insert("name".into(), json!(&*shown.name));
     object.insert("samples".into(), json!(shown.total.samples));
     object.insert("period".into(), json!(shown.total.period));
+    object.insert("unit".into(), json!(shown.unit.symbol()));
     object.insert("left_out".into(), left_out(&shown.left_out));
     if plan.branches {
         object.insert("branches_of".into(), branches_of(stdio::branch_samples(shown)));
     }
     object.insert("percent_of".into(), json!({"samples": plan.whole(shown).samples, "period": total}));
     object.insert("tally".into(), json!(tally.map(|t| &t.sum)));
-    if tally.is_none() {
+    if let Some(waits) = off_cpu_of(profile, event) {
+        object.insert("waits".into(), json!(waits));
+        object.insert("reason".into(), "waits are not sampled: see waits".into());
+    } else if let Some(wakers) = wakers_of(profile, event) {
+        object.insert("waits".into(), json!(wakers));
+        object.insert("reason".into(), "waits are not sampled: see waits".into());
+    } else if tally.is_none() {
         // What a handler wrote beside the samples is counted with them.
         let of = shown
             .name

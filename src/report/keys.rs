@@ -18,6 +18,8 @@ pub(super) enum Shown {
     Samples,
     /// The sum of the periods.
     Period,
+    /// The same as time off CPU.
+    Time,
     /// The key of this number.
     Key(usize),
 }

@@ -46,7 +46,7 @@ pub(super) fn order<'c>(
         for shown in &plan.keys.order {
             let order = match shown {
                 Shown::Children => other.children.period.cmp(&one.children.period),
-                Shown::Overhead | Shown::Period => other.own.period.cmp(&one.own.period),
+                Shown::Overhead | Shown::Period | Shown::Time => other.own.period.cmp(&one.own.period),
                 Shown::Mode(mode) => mode.of(other).cmp(&mode.of(one)),
                 Shown::Samples => other.own.samples.cmp(&one.own.samples),
                 Shown::Key(_) => {

@@ -8,7 +8,7 @@ use std::cmp::{Ordering, Reverse};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use afterimage_perf_data::FileReader;
+use afterimage_perf_data::{FileReader, Unit};
 use afterimage_profile::{
     FilterKind, Frame, Key, Node, Profile, Reason, ReplayStats, Resolver, Row, Tree, Trees, Weight, aggregate_with,
 };
@@ -184,6 +184,18 @@ impl Event {
         of.fold([0; 3], |sums, of| std::array::from_fn(|nth| sums[nth].saturating_add(of[nth])))
     }
 
+    /// What its periods count: in files of one unit that, in files of several nothing that can be named.
+    fn unit(&self, files: &[OneFile]) -> Unit {
+        let mut units = self.of.iter().map(|(file, event)| files[*file].profile.events[*event].unit);
+        let first = units.next().unwrap_or_default();
+        if units.all(|unit| unit == first) { first } else { Unit::Counts }
+    }
+
+    /// Whether it is of time off CPU.
+    fn off_cpu(&self, files: &[OneFile]) -> bool {
+        self.of.iter().any(|(file, event)| files[*file].profile.events[*event].off_cpu)
+    }
+
     fn left_out(&self, files: &[OneFile]) -> Vec<(FilterKind, Weight)> {
         let of = |kind: FilterKind| {
             let in_event = |event: &afterimage_profile::EventProfile| {
@@ -322,7 +334,7 @@ fn one_event<'f>(
     let whole = event.sum(files, |event| plan.whole(event));
     if !plan.quiet {
         writeln!(out, "# Samples: {}  of event '{}'", whole.samples, clean(&event.name))?;
-        writeln!(out, "# Event count (approx.): {}", whole.period)?;
+        stdio::write_weight(out, whole.period, event.off_cpu(files))?;
         let recorded = event.sum(files, afterimage_profile::EventProfile::recorded);
         stdio::left_out(out, plan, recorded, &event.left_out(files))?;
         if plan.branches {
@@ -336,7 +348,7 @@ fn one_event<'f>(
             columns.shows(nth, profile.events[*of].event)
         })
     };
-    let shown: Vec<Shown> = stdio::shown(plan, is_there);
+    let shown: Vec<Shown> = stdio::shown(plan, event.off_cpu(files), is_there);
     let Rows { rows, parts } = event.rows(files, plan);
     let mut cells = Cells::new(shown.len());
     for (row, parts) in rows.iter().zip(&parts) {
@@ -491,6 +503,7 @@ fn json_event(plan: &Plan, files: &[OneFile], event: &Event) -> Value {
         "name": event.name,
         "samples": total.samples,
         "period": total.period,
+        "unit": event.unit(files).symbol(),
         "left_out": one_json::left_out(&event.left_out(files)),
         "percent_of": {"samples": whole.samples, "period": whole.period},
         "tally": null,

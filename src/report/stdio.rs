@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use afterimage_perf_data::off_cpu::duration;
 use afterimage_perf_data::tally::Audit;
 use afterimage_profile::{EventProfile, FilterKind, Profile, Reason, Row, SortKey, TallySource, Trees, Weight};
 
@@ -13,7 +14,7 @@ use super::columns::TraceColumns;
 use super::graph::{Drawing, Form, percent_of, share};
 use super::keys::Shown;
 use super::{order, unwound};
-use crate::events::tally_of;
+use crate::events::{off_cpu_of, tally_of, wakers_of};
 use crate::filters;
 use crate::table::{Cells, Column, Side, Table};
 use crate::terminal::{clean, grouped};
@@ -73,7 +74,7 @@ fn one_event<'p>(
         event_head(out, profile, plan, event)?;
     }
     let of = profile.events[event].event;
-    let shown = shown(plan, |nth| plan.columns.shows(nth, of));
+    let shown = shown(plan, profile.events[event].off_cpu, |nth| plan.columns.shows(nth, of));
     let (rows, cells, order) = rows(profile, plan, event, &shown);
     let table = Table::fit(columns(plan, &shown), &cells);
     if !plan.quiet {
@@ -92,13 +93,19 @@ fn event_head(out: &mut dyn Write, profile: &Profile, plan: &Plan, event: usize)
     let shown = &profile.events[event];
     let whole = plan.whole(shown);
     writeln!(out, "# Samples: {}  of event '{}'", whole.samples, clean(&shown.name))?;
-    writeln!(out, "# Event count (approx.): {}", whole.period)?;
+    write_weight(out, whole.period, shown.off_cpu)?;
     left_out(out, plan, shown.recorded(), &shown.left_out)?;
     if plan.branches {
         branches_of(out, branch_samples(shown))?;
     }
     if let Some(tally) = tally_of(profile, event) {
         writeln!(out, "# Tally: {}{}", tally.sum.human(), to_the_last_pass(profile.tally.complete))?;
+    }
+    if let Some(off_cpu) = off_cpu_of(profile, event) {
+        writeln!(out, "# Tally: {}{}", off_cpu.human(), to_the_last_pass(profile.tally.complete))?;
+    }
+    if let Some(wakers) = wakers_of(profile, event) {
+        writeln!(out, "# Tally: {}{}", wakers.human(), to_the_last_pass(profile.tally.complete))?;
     }
     if let Some(audit) = tally_of(profile, event).and_then(|tally| tally.audit) {
         writeln!(out, "# {}", first_seconds(&audit))?;
@@ -120,6 +127,14 @@ pub(super) fn branches_of(out: &mut dyn Write, [with, without, left_out]: [u64; 
     match left_out {
         0 => writeln!(out),
         more => writeln!(out, ", and filters left out {} more", grouped(more)),
+    }
+}
+
+/// What the samples of an event weigh, in its unit.
+pub(super) fn write_weight(out: &mut dyn Write, period: u64, off_cpu: bool) -> io::Result<()> {
+    match off_cpu {
+        true => writeln!(out, "# Time off CPU: {}", duration(period)),
+        false => writeln!(out, "# Event count (approx.): {period}"),
     }
 }
 
@@ -187,7 +202,7 @@ fn short_stacks(out: &mut dyn Write, event: &EventProfile, unwound: bool) -> io:
         grouped(all),
         percent_of(short, all)
     )?;
-    if short.saturating_mul(10) >= all && !unwound {
+    if short.saturating_mul(10) >= all && !unwound && !event.off_cpu {
         writeln!(out, "#   hint: such code keeps no frame pointers (record it with --call-graph dwarf)")?;
     }
     Ok(())
@@ -215,8 +230,8 @@ pub(super) fn order<'c>(
     order::order(plan, rows, columns, |a, b| all.tail(a, names).cmp(all.tail(b, names)))
 }
 
-/// The columns of an event: fields of tracepoints stand where the event has them.
-pub(super) fn shown(plan: &Plan, has_column: impl Fn(u8) -> bool) -> Vec<Shown> {
+/// The columns of an event: fields of tracepoints stand where the event has them, and time where it is of time off CPU.
+pub(super) fn shown(plan: &Plan, off_cpu: bool, has_column: impl Fn(u8) -> bool) -> Vec<Shown> {
     let is_there = |shown: &&Shown| match shown {
         Shown::Key(nth) => match plan.keys.sort.get(*nth) {
             Some(SortKey::Column(nth)) => has_column(*nth),
@@ -224,7 +239,11 @@ pub(super) fn shown(plan: &Plan, has_column: impl Fn(u8) -> bool) -> Vec<Shown> 
         },
         _ => true,
     };
-    let shown: Vec<Shown> = plan.keys.shown.iter().filter(is_there).copied().collect();
+    let mut shown: Vec<Shown> = plan.keys.shown.iter().filter(is_there).copied().collect();
+    if off_cpu {
+        let is_share = |shown: &&Shown| matches!(shown, Shown::Children | Shown::Overhead);
+        shown.insert(shown.iter().take_while(is_share).count(), Shown::Time);
+    }
     // Where fields alone are asked for, and the event has none of them.
     if shown.is_empty() { vec![Shown::Overhead] } else { shown }
 }
@@ -237,6 +256,7 @@ pub(super) fn columns(plan: &Plan, shown: &[Shown]) -> Vec<Column> {
         Shown::Mode(mode) => Column::new(mode.title(), 8, Side::Right),
         Shown::Samples => Column::new("Samples", 12, Side::Right),
         Shown::Period => Column::new("Period", 12, Side::Right),
+        Shown::Time => Column::new("Off CPU", 10, Side::Right),
         Shown::Key(nth) => match plan.keys.sort.get(*nth) {
             Some(SortKey::Label(nth)) => {
                 let name = plan.keys.labels.get(usize::from(*nth)).map_or("", |name| name);
@@ -261,6 +281,7 @@ pub(super) fn cells(to: &mut Cells, row: &Row, total: u64, shown: &[Shown], colu
             Shown::Mode(mode) => text.write_str(&share(mode.of(row), total)),
             Shown::Samples => write!(text, "{}", row.own.samples),
             Shown::Period => write!(text, "{}", row.own.period),
+            Shown::Time => text.write_str(&duration(row.own.period)),
             Shown::Key(nth) => row.keys.get(*nth).map_or(Ok(()), |key| cell(text, key, row, columns)),
         });
     }

@@ -22,6 +22,8 @@ pub(crate) struct EventLine {
     /// Samples have call chains, and they are shown.
     chain: bool,
     bpf_output: bool,
+    /// The unit behind periods.
+    unit: Option<&'static str>,
     /// The id of the tracepoint, where its text is shown.
     tracepoint: Option<u64>,
     /// The data address is one of code or data that has names.
@@ -34,7 +36,13 @@ pub(crate) struct EventLine {
 
 impl EventLine {
     /// `machine`: the architecture as the recording names it.
-    pub(crate) fn new(event: &EventDesc, fields: Fields, chain: bool, width: usize, machine: Option<&str>) -> Self {
+    pub(crate) fn new(
+        (event, unit): (&EventDesc, Option<&'static str>),
+        fields: Fields,
+        chain: bool,
+        width: usize,
+        machine: Option<&str>,
+    ) -> Self {
         let mut name = Vec::new();
         right(&mut name, &clean(&event.name), width);
         name.extend_from_slice(b": ");
@@ -51,6 +59,7 @@ impl EventLine {
             fields,
             chain,
             // PERF_COUNT_SW_BPF_OUTPUT, and the three page fault events.
+            unit,
             bpf_output: software && event.attr.config == 10,
             tracepoint: (class == Class::Tracepoint && fields.has(Field::Trace)).then_some(event.attr.config),
             named_addr: software && matches!(event.attr.config, 2 | 5 | 6),
@@ -126,6 +135,7 @@ impl<'f> Printer<'f> {
         }
         if has(Field::Period) {
             decimal(out, sample.period, 10);
+            out.extend_from_slice(event.unit.unwrap_or_default().as_bytes());
             out.push(b' ');
         }
         if has(Field::Event) {

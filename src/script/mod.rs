@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 use afterimage_perf_data::features::bit;
-use afterimage_perf_data::{FileReader, SampleType};
+use afterimage_perf_data::{EventDesc, FileReader, SampleType, Unit};
 use afterimage_profile::{
     Frame, Loc, NamingSink, ReplayOptions, Resolver, Said, Sink, State, TimedSample, replay_unwinding,
 };
@@ -96,9 +96,15 @@ fn event_lines(reader: &FileReader<'_>, choice: &Choice, show_chains: bool) -> a
                 fields
             }
         };
+        let event = (event, off_cpu_unit(reader, i, event));
         lines.push(EventLine::new(event, fields, has_chain(i), width, reader.features().arch.as_deref()));
     }
     Ok(lines)
+}
+
+/// The unit that stands behind the periods of an event: of time off CPU alone, for others have none in perf.
+fn off_cpu_unit(reader: &FileReader<'_>, nth: usize, event: &EventDesc) -> Option<&'static str> {
+    Unit::is_off_cpu(event, nth, reader.private()).then(|| Unit::Nanoseconds.symbol()).flatten()
 }
 
 /// The formats of the recording's tracepoints.

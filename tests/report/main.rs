@@ -47,7 +47,8 @@ fn two_events(path: &Path) {
         ring: Flow::new(10, 3),
         ..Tally::default()
     };
-    let tally = RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(1, sum)])], complete: true };
+    let tally =
+        RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(1, sum)])], complete: true, off_cpu: None };
     made.finish(Some(&Private { tally: Some(tally), ..Private::default() }));
 }
 

@@ -108,7 +108,7 @@ impl Hits {
         assert_eq!(tally.check(), Ok(()));
         let events = vec![EventTally::new("cpu-clock", vec![(1, tally)])];
         Private {
-            tally: Some(RecordingTally { events, complete: true }),
+            tally: Some(RecordingTally { events, complete: true, off_cpu: None }),
             handlers: vec![HandlerDesc {
                 name: "mine".into(),
                 chain: true,

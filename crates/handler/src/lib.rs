@@ -39,6 +39,7 @@ mod libbpf_log;
 mod load;
 mod mapping;
 pub mod object;
+pub mod off_cpu;
 mod options;
 pub mod probe;
 mod program;
@@ -81,6 +82,10 @@ mod skeleton {
 
     pub(crate) mod by {
         include!(concat!(env!("OUT_DIR"), "/by.skel.rs"));
+    }
+
+    pub(crate) mod off_cpu {
+        include!(concat!(env!("OUT_DIR"), "/off_cpu.skel.rs"));
     }
 
     pub(crate) mod builtins {

@@ -284,6 +284,14 @@ impl<'a> FileReader<'a> {
         for (event, tally) in Arc::make_mut(&mut self.table).events_mut().iter_mut().zip(tallies) {
             event.name.clone_from(&tally.name);
         }
+        if let Some(off_cpu) = journal.private.tally.as_ref().and_then(|tally| tally.off_cpu.as_ref()) {
+            let event = Arc::make_mut(&mut self.table).events_mut().get_mut(off_cpu.event);
+            event.into_iter().for_each(|event| event.name.clone_from(&off_cpu.name));
+            if let Some(wakers) = &off_cpu.wakers {
+                let event = Arc::make_mut(&mut self.table).events_mut().get_mut(wakers.event);
+                event.into_iter().for_each(|event| event.name.clone_from(&wakers.name));
+            }
+        }
         let mut private = journal.private;
         unwritten::settle(&mut private, self);
         // A clean end would have put these into features.

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::OffCpuTally;
+
 /// What reached an output, and what did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Flow {
@@ -273,7 +275,7 @@ impl Output<'_> {
 }
 
 /// Digits in groups of three.
-fn number(n: u64) -> String {
+pub(crate) fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -340,6 +342,9 @@ pub struct RecordingTally {
     pub events: Vec<EventTally>,
     /// Whether it covers the whole recording; not so in a journal's.
     pub complete: bool,
+    /// Of a recording of time off CPU: what became of every interval. Never added to the events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub off_cpu: Option<OffCpuTally>,
 }
 
 impl RecordingTally {
@@ -353,6 +358,7 @@ impl RecordingTally {
     /// # Errors
     /// What does not hold, and where.
     pub fn check(&self) -> Result<(), String> {
-        self.events.iter().try_for_each(EventTally::check)
+        self.events.iter().try_for_each(EventTally::check)?;
+        self.off_cpu.as_ref().map_or(Ok(()), OffCpuTally::check)
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::off_cpu::Waits;
 use crate::record::{Record, kind};
 use crate::tally::MapLost;
 use crate::{CountedSamples, EventTally, FileReader, Private, RawRecord};
@@ -41,7 +42,9 @@ impl Outputs {
 /// Moves what the file does not hold from delivered to lost.
 pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
     let Some(mut tally) = private.tally.take() else { return };
-    let written = count(private, file);
+    let off_cpu = tally.off_cpu.as_ref().map(|off_cpu| off_cpu.event);
+    let (written, waits) = count(private, off_cpu, file);
+    tally.off_cpu.iter_mut().for_each(|off_cpu| off_cpu.keep(waits));
     for (event, tally) in tally.events.iter_mut().enumerate() {
         let outputs = Outputs::of(private, event);
         for (cpu, tally) in &mut tally.per_cpu {
@@ -67,7 +70,8 @@ pub(crate) fn settle(private: &mut Private, file: &FileReader<'_>) {
     private.tally = Some(tally);
 }
 
-fn count(private: &Private, file: &FileReader<'_>) -> Written {
+/// And what the samples of `off_cpu`, the event of time off CPU, stand for.
+fn count(private: &Private, off_cpu: Option<usize>, file: &FileReader<'_>) -> (Written, Waits) {
     let entries_of = |event: usize| {
         let mut counts = private.handlers.iter().filter(|handler| handler.is_built_in() && handler.name == "count");
         counts.any(|handler| handler.output_event.unwrap_or(handler.event) == event)
@@ -83,19 +87,23 @@ fn count(private: &Private, file: &FileReader<'_>) -> Written {
             counted.settle(file);
         }
     }
-    let mut written = Written::new();
+    let (mut written, mut waits) = (Written::new(), Waits::default());
     // What is damaged is in the file for no reader.
     for raw in file.records().filter_map(Result::ok).filter(|raw| raw.header.kind == kind::SAMPLE) {
         let Some(event) = file.event_for(&raw) else { continue };
         let own_id = ids.get(event).copied().flatten();
         let is_entry = holds_entries.get(event) == Some(&true) && own_id.is_none_or(|id| file.id_of(&raw) == Some(id));
         // What damage made unknown is one at least.
-        let stands_for = if is_entry { counted.count(event, raw.offset).unwrap_or(1) } else { 1 };
+        let is_wait = off_cpu == Some(event);
+        let stands_for = if is_entry || is_wait { counted.count(event, raw.offset).unwrap_or(1) } else { 1 };
         if let Ok(Record::Sample(sample)) = file.decode(&raw) {
             let there = written.entry((event, sample.cpu.unwrap_or(0))).or_default();
             let there = &mut there[usize::from(is_entry)];
             *there = there.saturating_add(stands_for);
+            if is_wait {
+                waits.add(Waits { waits: stands_for, ns: sample.period.unwrap_or(0) });
+            }
         }
     }
-    written
+    (written, waits)
 }

@@ -153,7 +153,8 @@ fn emit_header() -> AiHdr {
 
 fn tally() -> RecordingTally {
     let cpu = Tally { handled: Some(3), filtered: Some(1), dropped: Some(0), passed: Some(2), ..Tally::default() };
-    RecordingTally { events: vec![EventTally::new("cpu-clock", vec![(0, cpu.clone()), (1, cpu)])], complete: true }
+    let events = vec![EventTally::new("cpu-clock", vec![(0, cpu.clone()), (1, cpu)])];
+    RecordingTally { events, complete: true, off_cpu: None }
 }
 
 fn private_seed() -> Private {

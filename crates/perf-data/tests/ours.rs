@@ -51,7 +51,7 @@ fn recording_tallies() -> impl Strategy<Value = RecordingTally> {
     let audit = option::of(any::<[u64; 3]>().prop_map(|[ns, control, handled]| Audit { ns, control, handled }));
     let event = (".*", vec((any::<u32>(), tallies()), 0..4), audit)
         .prop_map(|(name, per_cpu, audit)| EventTally { audit, ..EventTally::new(name, per_cpu) });
-    (vec(event, 0..3), any::<bool>()).prop_map(|(events, complete)| RecordingTally { events, complete })
+    (vec(event, 0..3), any::<bool>()).prop_map(|(events, complete)| RecordingTally { events, complete, off_cpu: None })
 }
 
 fn handlers() -> impl Strategy<Value = Vec<HandlerDesc>> {

@@ -44,7 +44,7 @@ fn shown_of(file: &[u8], handlers: &[HandlerDesc], counts: &[(usize, &[u64])], p
     counts.iter().for_each(|(event, counts)| journal.true_counts(*event, counts).unwrap());
     let [zero, one] = per_cpu;
     let event = EventTally::new("clock", vec![(0, zero), (1, one)]);
-    journal.tally(&RecordingTally { events: vec![event], complete: false }).unwrap();
+    journal.tally(&RecordingTally { events: vec![event], ..RecordingTally::default() }).unwrap();
     let mut reader = FileReader::open(file).unwrap();
     assert!(!reader.finished());
     reader.use_journal(&journal.into_inner().into_inner()).unwrap();

@@ -106,6 +106,7 @@ impl Made {
             tally: Some(RecordingTally {
                 events: vec![EventTally::new("cpu-clock", vec![(1, tally)])],
                 complete: true,
+                off_cpu: None,
             }),
             handlers: [before, &[handler]].concat(),
             handler_types: vec![HandlerTypes { handler: 16, btf: handler_types() }],

@@ -30,6 +30,8 @@ pub(crate) struct Described {
     pub(crate) count_targets: Vec<Option<CountTarget>>,
     /// The first of the second events, which follow in the order of the stubs.
     pub(crate) first_output: usize,
+    /// The event of time off CPU.
+    pub(crate) off_cpu: Option<usize>,
 }
 
 /// Describes what a session has open.
@@ -68,10 +70,16 @@ pub(crate) fn describe(session: &Session, plan: &Plan) -> Described {
         }
         events.extend(seconds);
     }
+    let first = session.sampling.specs.first();
+    let off_cpu = session.off_cpu.as_ref().zip(first).map(|(waiting, first)| {
+        let at = events.len();
+        events.extend(waiting.events(&first.attr));
+        at
+    });
     let mut sideband = described(&session.sideband.opened);
     sideband.iter_mut().for_each(|event| event.name = "dummy:HG".to_owned());
     events.extend(sideband);
-    Described { events, handlers, count_targets, first_output }
+    Described { events, handlers, count_targets, first_output, off_cpu }
 }
 
 /// Where the handlers of one event leave their output in the file.

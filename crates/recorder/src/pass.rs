@@ -95,7 +95,10 @@ impl Passes {
     /// Writes what a pass has read.
     fn write(&mut self, session: &mut Session, output: &mut Output) -> Result<(), RecordError> {
         let news = session.texts.news();
-        let counts = self.drain_tables(session)?;
+        let mut counts = self.drain_tables(session)?;
+        if let Some(waiting) = &mut session.off_cpu {
+            counts.extend(waiting.drain(&session.cpus, &mut self.buffer, &mut self.span)?);
+        }
         self.hear_compilers(output, true)?;
         if self.buffer.is_empty() {
             return output.news(&news);

@@ -13,6 +13,7 @@ use afterimage_perf_event::config::Rate;
 use afterimage_perf_event::spec::EventSpec;
 
 use crate::by::By;
+use crate::off_cpu::OffCpuPlan;
 
 /// What to sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,8 @@ pub struct Plan {
     /// Samples are counted by keys in the kernel and read out, and not recorded: the destination is [`Destination::Nowhere`],
     /// and no text is kept.
     pub by: Option<By>,
+    /// Time off CPU is measured too, as an event of its own.
+    pub off_cpu: Option<OffCpuPlan>,
     /// Control events run beside the sampling events to the end, so that what the kernel skipped is known. Without, one runs in
     /// the first seconds of recordings of whole CPUs.
     pub audit: bool,
@@ -135,6 +138,7 @@ impl Default for Plan {
             handler: None,
             chain: false,
             by: None,
+            off_cpu: None,
             audit: false,
             gate: None,
             text: Some(capture::Options::default()),

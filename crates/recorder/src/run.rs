@@ -25,6 +25,7 @@ use crate::control::{self, Control};
 use crate::finish::{self, Described};
 use crate::jit::Follower;
 use crate::loading::Loading;
+use crate::off_cpu::{self, Waiting};
 use crate::output::Output;
 use crate::pass::Passes;
 use crate::plan::{Destination, Plan, Progress, Subject};
@@ -73,7 +74,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     let mut notes = Vec::new();
     let find = || target(plan, &facts, child.as_ref());
     let (mut session, target) = Session::open(&kernel, &facts, plan, &find, &mut notes)?;
-    let mut live = Live::begin(plan, &facts, &session)?;
+    let mut live = Live::begin(plan, &facts, &mut session)?;
     match Control::open() {
         Ok(control) => live.control = Some(control),
         Err(error) => notes.push(format!("the recording cannot be controlled while it runs: {error}")),
@@ -116,6 +117,13 @@ fn stdout_of_child(plan: &Plan) -> Result<Stdio, RecordError> {
 /// What can be refused before anything is opened.
 fn check(plan: &Plan) -> Result<(), RecordError> {
     let usage = |text: &str| Err(RecordError::Usage(text.to_owned()));
+    if plan.off_cpu.is_some() {
+        off_cpu::check(plan)?;
+        if !may_use_bpf() {
+            let what = "--off-cpu".to_owned();
+            return Err(RecordError::Capability { what, capability: "CAP_BPF and CAP_PERFMON" });
+        }
+    }
     if plan.by.is_some() {
         return check_by(plan);
     }
@@ -191,6 +199,9 @@ fn start(plan: &Plan, session: &mut Session, child: &mut Option<Child>) -> Resul
         session.enable()?;
     } else {
         session.enable_outputs()?;
+        if by_exec {
+            session.start_off_cpu();
+        }
     }
     if let Some(child) = child {
         child.start()?;
@@ -221,10 +232,15 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    fn begin(plan: &Plan, facts: &Facts, session: &Session) -> Result<Live, RecordError> {
-        let Described { events, handlers, count_targets, first_output } = finish::describe(session, plan);
+    fn begin(plan: &Plan, facts: &Facts, session: &mut Session) -> Result<Live, RecordError> {
+        let Described { events, handlers, count_targets, first_output, off_cpu } = finish::describe(session, plan);
         let features = finish::features_before(plan, &session.sampling.specs, facts);
-        let types: Vec<HandlerTypes> = session.objects.iter().map(finish::types).collect();
+        let mut types: Vec<HandlerTypes> = session.objects.iter().map(finish::types).collect();
+        let desc = off_cpu.and_then(|event| Some((event, events.get(event)?)));
+        if let (Some(waiting), Some((event, desc))) = (&mut session.off_cpu, desc) {
+            waiting.goes_to(event, desc);
+            types.push(Waiting::types());
+        }
         let mut output = Output::create(&plan.destination, &events, &features, &handlers)?;
         output.handler_types(&types)?;
         output.ways(&session.texts.ways())?;
@@ -441,6 +457,7 @@ impl Live {
         let lost = KernelLost::read(&session);
         let (tally, mut problems) = tallies::complete(&session, &lost);
         problems.extend(passes.damage.iter().map(|(first, times)| format!("{first} ({times} such)")));
+        problems.extend(session.off_cpu.iter().filter_map(Waiting::problem).map(str::to_owned));
         if session.book.sideband_lost > 0 {
             let n = session.book.sideband_lost;
             problems.push(format!("{n} records about processes and kernel text were lost: some names may be missing"));

@@ -27,6 +27,7 @@ use afterimage_perf_event::sys::Kernel;
 use crate::audit::{self, Audit};
 use crate::book::{Book, Place, RingOwner};
 use crate::by::By;
+use crate::off_cpu::Waiting;
 use crate::synth::procfs;
 use crate::text::Texts;
 use crate::{Destination, Plan, RecordError, gate};
@@ -63,6 +64,8 @@ pub(crate) struct Session {
     pub(crate) first_seconds: Option<(usize, AuditTally)>,
     /// They run to the end.
     whole_audit: bool,
+    /// What measures time off CPU, where that is wanted.
+    pub(crate) off_cpu: Option<Waiting>,
     /// What is recorded: names in a gate are looked up for it.
     pub(crate) target: Target,
     /// The expression of the gate in force.
@@ -138,6 +141,7 @@ impl Session {
             Some(_) => open_audit(kernel, facts, plan, &sampling, &stubs, &target, notes)?,
             None => None,
         };
+        let off_cpu = Waiting::open(plan, facts, &target, &online)?;
         // A stream has no place for text.
         let mut texts = Texts::start(plan.text.as_ref().filter(|_| plan.destination != Destination::Pipe));
         let mut wanted = AttrFlags::KSYMBOL | AttrFlags::BPF_EVENT | AttrFlags::BUILD_ID;
@@ -187,6 +191,7 @@ impl Session {
             audit,
             first_seconds: None,
             whole_audit: plan.audit,
+            off_cpu,
             target: target.clone(),
             gate: plan.gate.as_ref().map(|gate| gate.text().to_owned()),
             changes: 0,
@@ -207,6 +212,7 @@ impl Session {
     /// Starts sampling at once.
     pub(crate) fn enable(&mut self) -> Result<(), RecordError> {
         self.enable_outputs()?;
+        self.start_off_cpu();
         let started = match &mut self.audit {
             None => self.sampling.enable(),
             // CPU by CPU, so that both events of one start as close to each other as can be.
@@ -217,6 +223,11 @@ impl Session {
             }
         };
         started.map_err(RecordError::system("start of sampling"))
+    }
+
+    /// Measures time off CPU from now on, if that is wanted.
+    pub(crate) fn start_off_cpu(&mut self) {
+        self.off_cpu.iter_mut().for_each(Waiting::start);
     }
 
     /// Opens the handler rings for what the programs write.
@@ -244,7 +255,8 @@ impl Session {
     }
 
     /// Stops sampling; counters are final after it. The handler rings stop last.
-    pub(crate) fn disable(&self) -> Result<(), RecordError> {
+    pub(crate) fn disable(&mut self) -> Result<(), RecordError> {
+        self.off_cpu.iter_mut().for_each(Waiting::stop);
         let stopped = match &self.audit {
             None => self.sampling.disable(),
             Some(audit) => {

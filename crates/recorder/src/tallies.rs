@@ -39,6 +39,7 @@ pub(crate) fn so_far(session: &Session) -> RecordingTally {
 pub(crate) fn complete(session: &Session, lost: &KernelLost) -> (RecordingTally, Vec<String>) {
     let tally = build(session, true, |row, event, cpu| lost.of(event, cpu).unwrap_or(row.lost_records));
     let mut problems: Vec<String> = tally.events.iter().filter_map(|event| event.check().err()).collect();
+    problems.extend(tally.off_cpu.as_ref().and_then(|off_cpu| off_cpu.check().err()));
     for (index, event) in tally.events.iter().enumerate() {
         for (cpu, row) in &event.per_cpu {
             if let Some(lost) = lost.of(index, *cpu).filter(|lost| *lost < row.ring.lost) {
@@ -83,7 +84,8 @@ fn build(session: &Session, complete: bool, lost: impl Fn(&Row, usize, u32) -> u
         tally.audit = session.first_seconds.filter(|(of, _)| *of == event).map(|(_, audit)| audit);
         tally
     });
-    RecordingTally { events: events.collect(), complete }
+    let off_cpu = session.off_cpu.as_ref().map(|waiting| waiting.tally(complete));
+    RecordingTally { events: events.collect(), complete, off_cpu }
 }
 
 fn throttle(row: &Row) -> ThrottleTally {

@@ -19,6 +19,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("busy.c", include_str!("../../../tests/workload/busy.c")),
     ("forest.c", include_str!("../../../tests/workload/forest.c")),
     ("requests.c", include_str!("../../../tests/workload/requests.c")),
+    ("switches.c", include_str!("../../../tests/workload/switches.c")),
+    ("waits.c", include_str!("../../../tests/workload/waits.c")),
 ];
 
 /// Every function keeps a frame that a stack walk by frame pointers finds.
@@ -34,6 +36,8 @@ const BUILDS: &[&[&str]] = &[
     &["busy.c", "-o", "busy"],
     &["forest.c", "-o", "forest"],
     &["requests.c", "-o", "requests"],
+    &["switches.c", "-o", "switches"],
+    &["waits.c", "-o", "waits"],
 ];
 
 /// Where the built programs are.
@@ -53,6 +57,11 @@ pub struct Paths {
     pub forest: PathBuf,
     /// `requests COUNT`: slow and fast requests, named in an array whose address it prints first.
     pub requests: PathBuf,
+    /// `switches RATE SECONDS`: two threads that switch so many times a second.
+    pub switches: PathBuf,
+    /// `waits ROUNDS MS`: threads that sleep, wait for a lock and for a pipe, and say for how long. `waits crowd THREADS MS`:
+    /// many that sleep once at the same time; `waits shared THREADS MS`: some that wait for each other in the kernel.
+    pub waits: PathBuf,
 }
 
 /// Builds the programs, or finds them built. Needs `cc` ([`crate::Need::Cc`]).
@@ -69,6 +78,8 @@ pub fn build() -> Paths {
             busy: dir.join("busy"),
             forest: dir.join("forest"),
             requests: dir.join("requests"),
+            switches: dir.join("switches"),
+            waits: dir.join("waits"),
         },
         Err(error) => panic!("the workload could not be built: {error}"),
     }

@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 use super::branches::mode_of;
 use super::choice::Class;
 use super::frames::function;
-use super::said;
 use super::sampled::RegisterNames;
 use super::trace::{Formats, Names, Value};
+use super::{off_cpu_unit, said};
 use object::{Open, display, quoted};
 
 /// What is the same for all samples of an event.
@@ -24,17 +24,20 @@ struct Event {
     /// The name in quotes.
     name: Vec<u8>,
     chain: bool,
+    /// The unit of its periods, where they are times off CPU.
+    unit: Option<&'static str>,
     /// The id of a tracepoint.
     tracepoint: Option<u64>,
     registers: RegisterNames,
 }
 
 impl Event {
-    fn new(event: &EventDesc, chains: bool, machine: Option<&str>) -> Self {
+    fn new(event: &EventDesc, unit: Option<&'static str>, chains: bool, machine: Option<&str>) -> Self {
         let mut name = Vec::new();
         quoted(&mut name, &event.name);
         Event {
             name,
+            unit,
             chain: chains && event.attr.sample_type.contains(SampleType::CALLCHAIN),
             tracepoint: (Class::of(&event.attr) == Class::Tracepoint).then_some(event.attr.config),
             registers: RegisterNames::of(event, machine),
@@ -57,8 +60,11 @@ impl<'f> JsonPrinter<'f> {
     /// `chains`: how many addresses of a call chain are written; `None` leaves chains out.
     pub(super) fn new(reader: &'f FileReader<'f>, formats: Formats, resolver: Resolver, chains: Option<usize>) -> Self {
         let machine = reader.features().arch.as_deref();
+        let events = reader.events().iter().enumerate();
         JsonPrinter {
-            events: reader.events().iter().map(|event| Event::new(event, chains.is_some(), machine)).collect(),
+            events: events
+                .map(|(nth, event)| Event::new(event, off_cpu_unit(reader, nth, event), chains.is_some(), machine))
+                .collect(),
             places: Places { resolver, known: FxHashMap::default() },
             formats,
             types: SaidTypes::new(reader.private()),
@@ -98,6 +104,9 @@ impl<'f> JsonPrinter<'f> {
         object.number("time_ns", sample.time);
         object.key("event").extend_from_slice(&event.name);
         object.number("period", sample.period);
+        if let Some(unit) = event.unit {
+            object.plain("unit", unit);
+        }
         object.number("count", sample.count);
         object.plain("mode", mode(sample.mode()));
         object.address("ip", sample.ip);

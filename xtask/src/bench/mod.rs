@@ -6,6 +6,7 @@
 mod by;
 pub(crate) mod data;
 mod length;
+mod off_cpu;
 pub(crate) mod pairs;
 mod process;
 mod read;
@@ -21,7 +22,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// record-start, record-cost, by, report, script, text-storm, text-lookup or swaps; all of them when none is named.
+    /// record-start, record-cost, by, off-cpu, report, script, text-storm, text-lookup or swaps; all of them when none is named.
     /// length and text-soak run when they are named, and so does qc-cost, in guests
     names: Vec<String>,
     /// How many pairs of runs
@@ -38,10 +39,11 @@ pub(crate) struct Options {
     swaps: usize,
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "record-start",
     "record-cost",
     "by",
+    "off-cpu",
     "report",
     "script",
     "text-storm",
@@ -81,6 +83,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted("by") {
         by::run(&tools, options.pairs)?;
+    }
+    if wanted("off-cpu") {
+        off_cpu::run(&tools, options.pairs)?;
     }
     if wanted("report") || wanted("script") {
         read::run(&tools, options.pairs, options.samples, wanted("report"), wanted("script"))?;

@@ -8,25 +8,11 @@
 #define AFTERIMAGE_SAMPLE_BPF_H
 
 #include "internal.bpf.h"
+#include "chain.bpf.h"
 
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* Deepest chain that the loader may ask for, in 8-byte words including context markers. */
-#define AI_CHAIN_MAX 1024
-
-/* What one chain may hold on this machine; set by the loader from the kernel's limits, which are 127 and 8 by default. */
-const volatile __u32 ai_chain_max = 136;
-
-/* What `by` puts behind a chain where a label is a key: its type and size, and its bytes. */
-#define AI_LABEL_WORDS (1 + AI_LABEL_BYTES / 8)
-
-/* Room for a chain: two halves of AI_CHAIN_MAX words, their markers, a label, and what makes the number even. */
-#define AI_CHAIN_MORE (8 + AI_LABEL_WORDS + 1)
-#define AI_CHAIN_WORDS (2 * AI_CHAIN_MAX + AI_CHAIN_MORE)
-
-struct ai_chain {
-	__u64 word[AI_CHAIN_WORDS];
-};
+_Static_assert(AI_CHAIN_LABEL == AI_LABEL_BYTES, "a chain has room for a label");
 
 struct ai_sample {
 	__u64 ip;

@@ -27,6 +27,7 @@ enum { false = 0, true = 1 };
 
 /* uapi/linux/bpf.h */
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
@@ -113,10 +114,31 @@ struct bpf_perf_event_data_kern {
 	struct perf_sample_data *data;
 };
 
+struct thread_info {
+	__u32 cpu;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
 	unsigned int flags;
+	int on_cpu; /* where there may be several CPUs */
+	int pid;
+	int tgid;
+	__u64 start_time; /* ns of CLOCK_MONOTONIC */
 	__u64 self_exec_id;
 	char comm[16];
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 #ifndef BPF_NO_PRESERVE_ACCESS_INDEX

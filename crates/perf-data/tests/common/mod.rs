@@ -226,7 +226,7 @@ pub fn texts() -> Vec<TextDesc> {
 
 pub fn private() -> Private {
     Private {
-        tally: Some(RecordingTally { events: Vec::new(), complete: true }),
+        tally: Some(RecordingTally { complete: true, ..RecordingTally::default() }),
         handlers: vec![
             HandlerDesc { name: "count".into(), mechanism: "kfuncs".into(), id: 2, ..HandlerDesc::default() },
             HandlerDesc {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use afterimage_perf_data::{EventDesc, EventTally, FileReader, HandlerDesc, RecordingTally, Tally};
+use afterimage_perf_data::{EventDesc, EventTally, FileReader, HandlerDesc, RecordingTally, Tally, Unit};
 use afterimage_symbols::Reason;
 use rustc_hash::FxHashMap;
 
@@ -32,6 +32,10 @@ pub struct EventProfile {
     pub event: usize,
     /// Its name; of a handler's output beside the samples, `EVENT/emit` or `EVENT/count`.
     pub name: Arc<str>,
+    /// What its periods count.
+    pub unit: Unit,
+    /// Its samples are times in which threads were on no CPU.
+    pub off_cpu: bool,
     /// All its samples in the recording.
     pub read: Weight,
     /// Those that filters let through: what its rows add up to. Where branches are looked at, those in place of samples.
@@ -269,6 +273,8 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
         .map(|(event, (desc, sums))| EventProfile {
             event,
             name: name(reader, event, desc).into(),
+            unit: Unit::of(desc, event, reader.private()),
+            off_cpu: Unit::is_off_cpu(desc, event, reader.private()),
             read: sums.read,
             total: sums.weight,
             left_out: left_out(sums),
@@ -313,5 +319,6 @@ fn tally(reader: &FileReader<'_>, events: &[EventProfile], stats: &ReplayStats) 
         sum.throttle.episodes = if i == 0 { stats.throttles } else { 0 };
         EventTally { name: event.name.to_string(), per_cpu: Vec::new(), sum, audit: None }
     });
-    (RecordingTally { events: events.collect(), complete: reader.finished() }, TallySource::Records)
+    let tally = RecordingTally { events: events.collect(), complete: reader.finished(), off_cpu: None };
+    (tally, TallySource::Records)
 }

@@ -4,6 +4,7 @@ mod ahead;
 mod groups;
 mod queue;
 mod reads;
+mod reasons;
 mod shape;
 mod target;
 
@@ -130,6 +131,8 @@ struct Run<'f> {
     reads: Reads,
     /// The event whose ring holds no samples.
     sideband: Option<usize>,
+    /// The events of time off CPU, whose samples say themselves why.
+    off_cpu: Vec<usize>,
     queue: Queue,
     state: State,
     /// The recorder told of the kernel's texts, so that a loss of records leaves none of them in doubt.
@@ -148,6 +151,10 @@ impl<'f> Run<'f> {
             groups: Groups::default(),
             reads: Reads::default(),
             sideband: sideband(reader),
+            off_cpu: reader
+                .private()
+                .and_then(|private| Some(private.tally.as_ref()?.off_cpu.as_ref()?.events().collect()))
+                .unwrap_or_default(),
             targets,
             queue: Queue::new(options.max_pending),
             state: State::new(reader.private().map_or(&[][..], |private| &private.texts)).with_jit(Jit::of(reader)),
@@ -337,6 +344,12 @@ impl<'f> Run<'f> {
         self.stats.unknown_count += u64::from(count.is_none());
         let count = count.unwrap_or(1);
         let misc = raw.header.misc;
+        if self.off_cpu.contains(&event) {
+            let payloads = self.reader.layout(event).and_then(|layout| Sample::decode(raw, layout).ok()?.raw);
+            let said = &reasons::read(payloads.unwrap_or_default());
+            let rest = Rest { count, misc, cgroup, emitted: false, said };
+            return self.deliver(raw, event, event, fields, rest, sink);
+        }
         let said = if self.targets.said(event) { self.claim(event, &fields, sink) } else { Vec::new() };
         let said = read_all(&said);
         let rest = Rest { count, misc, cgroup, emitted: false, said: &said };

@@ -47,6 +47,7 @@ pub(crate) fn plan(path: &Path, command: Vec<String>, ways: Option<Vec<Way>>) ->
         handler: None,
         chain: false,
         by: None,
+        off_cpu: None,
         audit: false,
         gate: None,
         text: Some(TextOptions { ways, ..TextOptions::default() }),
