@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::addr_of_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::{fs, io};
 
 use afterimage_perf_event::facts::Facts;
@@ -12,6 +12,7 @@ use crate::by::By;
 use crate::load::{Dimensions, Late, Loaded, load};
 use crate::object::{LoadedObject, Object};
 use crate::program::{HandlerId, LoadedBuiltin, Program, Shared};
+use crate::settled::{Lasts, Settled};
 use crate::skeleton::builtins::types::ai_counters;
 use crate::slots::{BY_SLOT, LABEL_SLOT, PAIRS, Pair, update};
 use crate::table::{CountEntry, DrainStats};
@@ -92,16 +93,29 @@ fn by_helpers(error: Option<&Error>) -> String {
     }
 }
 
-/// Whether it need not be tried, because the function's name is not among those of the kernel's types. Looked for once,
-/// and only in kernels that are older than it, some of which have it all the same: a program that fails takes much longer.
+/// Whether it need not be tried, because the function's name is not among those of the kernel's types. Looked for until these
+/// could be read, and only in kernels that are older than it, some of which have it all the same: a program that fails takes much longer.
 pub(crate) fn cannot_cast() -> bool {
-    static CANNOT: OnceLock<bool> = OnceLock::new();
-    *CANNOT.get_or_init(|| {
+    static CANNOT: Settled = Settled::new();
+    CANNOT.ask(|| {
         let facts = Facts::system();
         let older = facts.release().as_deref().and_then(version).is_some_and(|version| version < (6, 2));
-        let types = || fs::read(facts.sysfs().join("kernel/btf/vmlinux"));
-        older && types().is_ok_and(|types| !holds(&types, CAST.as_bytes()))
+        if !older {
+            return (false, Lasts::Yes);
+        }
+        match fs::read(facts.sysfs().join("kernel/btf/vmlinux")) {
+            Ok(types) => (!holds(&types, CAST.as_bytes()), Lasts::Yes),
+            Err(_) => (false, Lasts::No),
+        }
     })
+}
+
+/// Whether this failure to load a program that reads its sample will be the same the next time: the kernel has no such function,
+/// or its verifier refuses. Memory, descriptors and privileges come and go.
+pub(crate) fn lasts(error: &Error) -> Lasts {
+    let of_kernel = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Verifier);
+    let missing = || error.full_log().iter().any(|line| line.contains(CAST)) || error.cause().contains(CAST);
+    if of_kernel || missing() { Lasts::Yes } else { Lasts::No }
 }
 
 /// Major and minor of a release.

@@ -44,6 +44,7 @@ mod options;
 pub mod probe;
 mod program;
 pub mod sampler;
+mod settled;
 mod slots;
 mod table;
 

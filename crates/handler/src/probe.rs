@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::OnceLock;
 
 use afterimage_perf_data::Attr;
 use afterimage_perf_event::caps::{Cap, Caps};
@@ -10,8 +9,9 @@ use afterimage_perf_event::facts::Facts;
 use afterimage_perf_event::probe::{Answer, Check};
 use afterimage_perf_event::sys::{Kernel, Real};
 
-use crate::handlers::cannot_cast;
+use crate::handlers::{cannot_cast, lasts};
 use crate::mapping::Mapping;
+use crate::settled::{Lasts, Settled};
 use crate::{Error, ErrorKind, EventConfig, Handlers, Mechanism, Options, libbpf_log};
 
 const PRIVILEGES: &str = "run as root, or: setcap cap_bpf,cap_perfmon+ep on the command";
@@ -102,22 +102,31 @@ fn perf_event_program() -> Check {
     )
 }
 
-/// Whether this kernel shows programs the sample that it has prepared; tried once.
+/// Whether this kernel shows programs the sample that it has prepared; tried until it is known.
 pub(crate) fn shows_samples() -> bool {
-    static SHOWN: OnceLock<bool> = OnceLock::new();
-    *SHOWN.get_or_init(|| !cannot_cast() && sample_context().answer == Answer::Yes)
+    static SHOWN: Settled = Settled::new();
+    SHOWN.ask(|| match cannot_cast() {
+        true => (false, Lasts::Yes),
+        false => match load_better_stub() {
+            Ok(_) => (true, Lasts::Yes),
+            Err(error) => (false, lasts(&error)),
+        },
+    })
 }
 
 /// The stub in its better form: `bpf_cast_to_kern_ctx` and the fields it reads.
-fn sample_context() -> Check {
-    const NAME: &str = "bpf-sample-context";
-    let options = Options {
+fn load_better_stub() -> crate::Result<Handlers> {
+    Handlers::load(&Options {
         events: vec![EventConfig { callchain: true, ..EventConfig::default() }],
         mechanism: Some(Mechanism::Kfuncs),
         ..Options::default()
-    };
+    })
+}
+
+fn sample_context() -> Check {
+    const NAME: &str = "bpf-sample-context";
     let worse = "handlers use helpers: stacks by bpf_get_stack, ids of the initial pid namespace, no time in emit";
-    match Handlers::load(&options) {
+    match load_better_stub() {
         Ok(_) => Check::new(
             NAME,
             Answer::Yes,
