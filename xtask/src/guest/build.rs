@@ -1,5 +1,6 @@
 //! What goes into a guest, built so that it needs nothing of the machine around it.
 
+use super::child::bound;
 use super::suite::Member;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -57,7 +58,7 @@ pub(crate) fn build(members: &[Member], packages: &[&str], folder: &Path) -> Res
 }
 
 fn cargo(folder: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut command = bound(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.current_dir(crate::root()).env("RUSTFLAGS", RUSTFLAGS);
     command.env_remove("CARGO_ENCODED_RUSTFLAGS").env("CARGO_TARGET_DIR", folder);
     command

@@ -3,12 +3,12 @@
 //! The first serial line is the kernel's and goes to a file that is watched. The second one carries the messages of
 //! the first process. The machine ends itself through qemu's debug port; everything else is a fault.
 
+use super::child::bound;
 use super::log::{Trouble, Watch};
 use anyhow::{Context, Result};
 use guest::wire::{Decoder, Message};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -70,7 +70,7 @@ pub(crate) struct End {
 
 impl Machine {
     fn command(&self) -> Command {
-        let mut command = Command::new(QEMU);
+        let mut command = bound(QEMU);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         // With a thread for each CPU, one was seen to run a breakpoint of a text patch (a static key of perf) after the
         // kernel had taken it away, which is an oops. With one thread for all, what is patched is seen at once.
@@ -85,14 +85,6 @@ impl Machine {
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         command.arg("-drive").arg(with_path("if=none,id=out,format=raw,cache=unsafe,file=", &self.disk));
         command.args(["-device", "virtio-blk-pci,drive=out"]);
-        // It must not outlive this process, however that ends.
-        // SAFETY: prctl may be called between fork and exec, and touches no memory of this process.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            });
-        }
         command
     }
 

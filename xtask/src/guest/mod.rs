@@ -5,6 +5,7 @@
 
 pub(crate) mod apt;
 mod build;
+mod child;
 pub(crate) mod cost;
 mod kernel;
 mod log;

@@ -1,10 +1,11 @@
 //! Our own kernel modules, built for a guest's kernel from its headers.
 
+use super::child::bound;
 use super::kernel::Kernel;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Folders with modules: some that are there to be used by tests, and the one that users get.
 const SOURCES: [&str; 2] = ["xtask/guest/module", "kernel/kcore_qc"];
@@ -29,7 +30,7 @@ fn build_folder(kernel: &Kernel, tree: &Path, from: &Path, place: &Path) -> Resu
     if !changed && !built.is_empty() {
         return Ok(built);
     }
-    let mut make = Command::new("make");
+    let mut make = bound("make");
     make.arg("-s").arg("-C").arg(tree).arg(format!("M={}", place.display())).arg("modules");
     // Type information for modules would take pahole, and nobody looks at it.
     make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=").env_remove("MAKEFLAGS").stdin(Stdio::null());
