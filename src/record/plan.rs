@@ -15,7 +15,7 @@ use afterimage_recorder::{Destination, Handler, OffCpuPlan, Plan, Subject, TextO
 use super::args::RecordArgs;
 use super::view::View;
 use super::{by, handler};
-use crate::exit::{Problem, not_yet};
+use crate::exit::Problem;
 
 /// The longest duration, ten years: more would be no time that a clock can be set to.
 pub(super) const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
@@ -251,13 +251,27 @@ fn chains(args: &RecordArgs) -> anyhow::Result<Chains> {
         ("fp", None) => Ok(Chains::Walked),
         ("no", None) => Ok(Chains::None),
         ("dwarf", _) if USER_REGISTERS == 0 => {
-            Err(Problem::failed("--call-graph dwarf: stacks of this machine cannot be unwound").into())
+            let problem = Problem::failed("--call-graph dwarf: stacks of this machine cannot be unwound");
+            Err(problem.hint("--call-graph fp walks them by frame pointers").into())
         }
         ("dwarf", size) => Ok(Chains::Copied(size.map_or(Ok(STACK_COPY), copied)?)),
-        ("lbr" | "unwind", None) => Err(not_yet(&format!("--call-graph {mode}"))),
-        _ => Err(usage(format!("--call-graph {mode}: not a way to take call chains (fp, dwarf or dwarf,SIZE)"))),
+        ("lbr" | "unwind", None) => {
+            Err(Problem::usage(format!("--call-graph {mode}: not supported yet")).hint(WAYS_OF_CHAINS).into())
+        }
+        ("fp" | "no" | "lbr" | "unwind", Some(_)) => {
+            let problem = format!("--call-graph {mode}: dwarf alone has a size");
+            Err(Problem::usage(problem).hint(WAYS_OF_CHAINS).into())
+        }
+        _ => {
+            let problem = format!("--call-graph {mode}: not a way to take call chains (fp, dwarf or dwarf,SIZE)");
+            Err(Problem::usage(problem).hint(WAYS_OF_CHAINS).into())
+        }
     }
 }
+
+/// What is said of a way that is none.
+const WAYS_OF_CHAINS: &str =
+    "fp follows frame pointers, dwarf copies stacks for code without them, no takes none; -g is the same as fp";
 
 /// The size of copies of stacks in bytes, rounded up to a multiple of 8 as perf does; hexadecimal too.
 fn copied(text: &str) -> anyhow::Result<u32> {
@@ -266,16 +280,22 @@ fn copied(text: &str) -> anyhow::Result<u32> {
         None => text.parse().ok(),
     };
     let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(8));
-    bytes
-        .filter(|bytes| (8..=MAX_STACK_COPY).contains(bytes))
-        .ok_or_else(|| usage(format!("--call-graph dwarf,{text}: not a size in bytes from 1 to {MAX_STACK_COPY}")))
+    bytes.filter(|bytes| (8..=MAX_STACK_COPY).contains(bytes)).ok_or_else(|| {
+        let problem = format!("--call-graph dwarf,{text}: not a size in bytes from 1 to {MAX_STACK_COPY}");
+        Problem::usage(problem)
+            .hint("for example dwarf,16384; without a size 8192 bytes of each stack are copied")
+            .into()
+    })
 }
 
 /// Whether copies of stacks get to where they can be unwound: what handlers write, and what is counted in the kernel, has
 /// none.
 fn copies_go(args: &RecordArgs, by: bool, handler: Option<&Handler>) -> anyhow::Result<()> {
     if by {
-        return Err(usage("--call-graph dwarf: with --by nothing is recorded that could be unwound"));
+        let problem = "--call-graph dwarf: with --by nothing is recorded that could be unwound";
+        return Err(Problem::usage(problem)
+            .hint("without --by it is recorded; keys of stacks follow frame pointers")
+            .into());
     }
     match handler {
         Some(Handler::Builtin(builtin)) if *builtin != Builtin::None && !args.chain => {

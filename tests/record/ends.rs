@@ -150,13 +150,21 @@ fn a_time_limit_and_the_end_of_all_targets() {
 fn what_cannot_be_is_a_matter_of_usage() {
     let folder = folder();
     let path = file(&folder, "a.data");
-    let refused: [(&[&str], &str); 12] = [
+    let refused: [(&[&str], &str); 17] = [
         (&["-z", "--", "true"], "--compression-level: not supported yet"),
         (&["--per-thread", "--", "true"], "--per-thread: not supported yet"),
         (&["--where", "pid == ", "--", "true"], "--where"),
         (&["--filter", "x", "--", "true"], "--filter: there is no tracepoint"),
         (&["-u", "nobody"], "--uid: not supported yet"),
-        (&["--call-graph", "lbr", "--", "true"], "not supported yet"),
+        (&["--call-graph", "lbr", "--", "true"], "not supported yet\n  hint: fp follows"),
+        (&["--call-graph", "dwarf,x", "--", "true"], "from 1 to 65528\n  hint: for example dwarf,16384"),
+        (&["--call-graph", "dwarf,", "--", "true"], "from 1 to 65528\n  hint: for example dwarf,16384"),
+        (&["--call-graph", "fp,8192", "--", "true"], "dwarf alone has a size\n  hint: fp follows"),
+        (&["--call-graph", "dwarf,8192,1", "--", "true"], "from 1 to 65528\n  hint: for example dwarf,16384"),
+        (
+            &["--call-graph", "graph", "--", "true"],
+            "not a way to take call chains (fp, dwarf or dwarf,SIZE)\n  hint: fp follows",
+        ),
         (
             &["--call-graph", "dwarf,70000", "--", "true"],
             "--call-graph dwarf,70000: not a size in bytes from 1 to 65528",
