@@ -10,6 +10,7 @@ mod fields;
 mod foreign;
 mod hand;
 mod json;
+mod languages;
 mod modes;
 mod registers;
 mod unwound;

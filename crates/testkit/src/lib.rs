@@ -39,6 +39,12 @@ pub enum Need {
     Perf,
     /// A C compiler.
     Cc,
+    /// A C++ compiler, with its library.
+    Cxx,
+    /// The Rust compiler.
+    Rustc,
+    /// The Go compiler.
+    Go,
     /// The `xz` command.
     Xz,
     /// `clang`, which compiles BPF programs.
@@ -98,6 +104,9 @@ impl Need {
                     no_command("cc")
                 }
             }
+            Need::Cxx => no_command("c++"),
+            Need::Rustc => no_command("rustc"),
+            Need::Go => no_command("go"),
             Need::Xz => no_command("xz"),
             Need::Clang => {
                 if objects::is_built() {
@@ -143,9 +152,10 @@ impl Need {
         }
     }
 
-    /// Whether a test may run nowhere for want of this: it is no fault of the machine that it is not there.
+    /// Whether a test may run nowhere for want of this: it is no fault of the machine that it is not there, or it is a compiler
+    /// that a few tests use and nothing else.
     pub fn may_be_missing(self) -> bool {
-        matches!(self, Need::Corpus | Need::Pmu)
+        matches!(self, Need::Corpus | Need::Pmu | Need::Cxx | Need::Go)
     }
 
     /// Whether a guest has this where the machine has not.
