@@ -3,20 +3,22 @@
 //! The file is the recording itself with more in its private section, so that stock perf reads it too. A recording in a form
 //! that has no place for that section (a stream, a folder with a file for each thread) is written anew in the form that has.
 
+mod md5;
+mod sources;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use afterimage_perf_data::features::{RawFeature, bit};
 use afterimage_perf_data::record::kind;
 use afterimage_perf_data::{AnySource, ArchiveDesc, Endian, Features, FileReader, FileWriter, Private, Source};
 use afterimage_profile::{Kept, Resolver};
+use afterimage_symbols::kept::LineOf;
 use anyhow::Context;
 use clap::Args;
 
-use crate::annotate::Texts;
 use crate::cli::InputArgs;
 use crate::exit::{Exit, Problem};
 use crate::input::Input;
@@ -24,6 +26,7 @@ use crate::out;
 use crate::refused;
 use crate::say::Say;
 use crate::terminal::grouped;
+use sources::Sources;
 
 /// `afterimage archive`
 #[derive(Args, Debug)]
@@ -38,7 +41,7 @@ pub(crate) struct ArchiveArgs {
     pub(crate) no_source: bool,
 }
 
-/// Puts a recording and what names it into one file.
+/// Puts a recording and what names it into one file. Which lines of source files come along is for `sources` to say.
 pub(crate) fn run(args: &ArchiveArgs, say: &Say) -> anyhow::Result<Exit> {
     let input = Input::open(&args.input)?;
     if input.is_stream() {
@@ -52,22 +55,28 @@ pub(crate) fn run(args: &ArchiveArgs, say: &Say) -> anyhow::Result<Exit> {
         return Err(Problem::usage(what).into());
     }
     let mut resolver = Resolver::new(&reader, input.resolve_options());
-    let mut texts = Texts::default();
-    let mut text = |file: &str, line: u32| {
-        let text = if args.no_source { None } else { texts.line(file, line) };
-        text.map(|text| Arc::from(&*text))
-    };
+    let mut sources = Sources::default();
+    let mut text = |of: &LineOf<'_>| if args.no_source { None } else { sources.line(of) };
     let kept = resolver.keep(&reader, &mut input.source(&reader)?, &mut text);
-    let counted = summary(&kept);
+    let counted = summary(&kept, &sources);
+    for (file, left) in sources.left() {
+        say.detail(format!("{}: no lines of {file} are kept: {left}", input.name()));
+    }
     for (path, reason) in &kept.missing {
         say.detail(format!("{}: nothing of {path} is kept: {reason}", input.name()));
     }
-    let Kept { objects, kernel_symbols, jit, stats, .. } = kept;
+    for path in &kept.without_tables {
+        say.warn(format!(
+            "{}: the unwind tables of {path} are too large to be kept: its stacks end early elsewhere",
+            input.name()
+        ));
+    }
+    let Kept { objects, tables, kernel_symbols, jit, stats, .. } = kept;
     let archive =
         ArchiveDesc { tool: format!("afterimage {}", env!("CARGO_PKG_VERSION")), unfinished: !reader.finished() };
     let mut had = reader.private().cloned().unwrap_or_default();
     had.jit.extend(jit);
-    let private = Private { objects, kernel_symbols, archive: Some(archive), lost_objects: 0, ..had };
+    let private = Private { objects, tables, kernel_symbols, archive: Some(archive), lost_objects: 0, ..had };
     let path = args.output.clone().unwrap_or_else(|| named_after(args.input.last()));
     write(&path, &input, &reader, &private, again)?;
     refused::say(input.name(), resolver.refused(), say);
@@ -78,18 +87,25 @@ pub(crate) fn run(args: &ArchiveArgs, say: &Say) -> anyhow::Result<Exit> {
     Ok(input.end(&reader, &stats, say))
 }
 
-fn summary(kept: &Kept) -> String {
-    let bytes: usize = kept.objects.iter().map(Vec::len).sum();
-    let names = format!(
-        "{} objects with names, {} functions with code, {:.1} MiB",
+fn summary(kept: &Kept, sources: &Sources) -> String {
+    let bytes: usize = kept.objects.iter().chain(&kept.tables).map(Vec::len).sum();
+    let mut said = format!(
+        "{} objects with names, {} functions with code, lines of {} source files, {:.1} MiB",
         grouped(kept.named as u64),
         grouped(kept.functions as u64),
+        grouped(sources.taken() as u64),
         bytes as f64 / 1_048_576.0
     );
-    match kept.missing.len() {
-        0 => names,
-        missing => format!("{names}; {} objects had no names here", grouped(missing as u64)),
+    if !kept.missing.is_empty() {
+        said.push_str(&format!("; {} objects had no names here", grouped(kept.missing.len() as u64)));
     }
+    if !sources.left().is_empty() {
+        said.push_str(&format!(
+            "; {} files that are named as sources are left out",
+            grouped(sources.left().len() as u64)
+        ));
+    }
+    said
 }
 
 /// `perf.data.archive` of `perf.data`, also where that is a folder.
@@ -117,13 +133,7 @@ fn write(path: &Path, input: &Input, reader: &FileReader<'_>, private: &Private,
     }
     // Links are followed, as they are where a file is written in its place.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or("archive".as_ref()));
-    name.push(format!(".{}", std::process::id()));
-    let aside = path.with_file_name(name);
-    // One that was killed may have had the same number.
-    let _ = fs::remove_file(&aside);
-    let file = create(&aside).with_context(shown)?;
+    let (aside, file) = create_beside(path).with_context(shown)?;
     let written = if again {
         let mut to = BufWriter::with_capacity(out::BUFFER, file);
         reader.write_again(private, &mut to).map_err(anyhow::Error::from).and_then(|()| Ok(to.flush()?))
@@ -138,9 +148,21 @@ fn write(path: &Path, input: &Input, reader: &FileReader<'_>, private: &Private,
     written.with_context(shown)
 }
 
-/// A new file for its owner's eyes only, as recordings are.
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+/// A new file beside another, for its owner's eyes only, as recordings are. One that is there already may be of a process of the
+/// same number in another container.
+fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    const TRIES: u32 = 100;
+    let mut nth = 0;
+    loop {
+        let mut name = std::ffi::OsString::from(".");
+        name.push(path.file_name().unwrap_or("archive".as_ref()));
+        name.push(format!(".{}.{nth}", std::process::id()));
+        let aside = path.with_file_name(name);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && nth < TRIES => nth += 1,
+            opened => return Ok((aside, opened?)),
+        }
+    }
 }
 
 /// Writes a recording of another form in the seekable one: its records as they come, what it tells of itself as sections.

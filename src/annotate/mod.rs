@@ -9,7 +9,6 @@ mod source;
 mod stdio;
 
 pub(crate) use args::AnnotateArgs;
-pub(crate) use source::Texts;
 
 use std::io::Write;
 
@@ -24,6 +23,7 @@ use crate::say::Say;
 use choose::{Chosen, Narrow, Wanted, choose, place};
 use code::Sources;
 use listing::{How, Listing, Maker};
+use source::Texts;
 
 /// Things of one name that are shown one after the other; more are only listed.
 const MOST_OF_ONE_NAME: usize = 16;

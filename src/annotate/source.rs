@@ -73,6 +73,7 @@ impl<'f> Lines<'f> {
                     .map(|frame| Origin {
                         text: match &frame.text {
                             Some(text) => Some(Rc::from(&**text)),
+                            None if lines.is_kept() => None,
                             None => frame.file.as_deref().and_then(|file| texts.line(file, frame.line)),
                         },
                         function: frame.function,
@@ -89,13 +90,13 @@ impl<'f> Lines<'f> {
 
 /// The texts of source files, each read once.
 #[derive(Default)]
-pub(crate) struct Texts {
+pub(super) struct Texts {
     files: HashMap<String, Vec<Rc<str>>>,
 }
 
 impl Texts {
     /// A line of a file, counted from 1.
-    pub(crate) fn line(&mut self, file: &str, line: u32) -> Option<Rc<str>> {
+    pub(super) fn line(&mut self, file: &str, line: u32) -> Option<Rc<str>> {
         let at = usize::try_from(line).ok()?.checked_sub(1)?;
         if let Some(lines) = self.files.get(file) {
             return lines.get(at).cloned();

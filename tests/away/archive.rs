@@ -1,5 +1,6 @@
 //! Archives: what is read from one in an empty root, by nobody, is what was read at home.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -252,4 +253,139 @@ fn damage_costs_names_and_is_told() {
     assert!(told > 20, "{told} of 39");
     std::fs::write(&broken, &whole[..whole.len() - 100]).unwrap();
     assert_eq!(samples(&broken).0, all);
+}
+
+/// Stacks that are unwound from copies: the tables for that are in the archive, for the program, the C library, the vDSO, and the
+/// code that signal handlers return to.
+#[test]
+fn copied_stacks_elsewhere() {
+    if !has("copied_stacks_elsewhere", &[Need::Root, Need::Perf, Need::Cc, Need::Setpriv]) {
+        return;
+    }
+    let folder = folder();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let (program, path) = (file(&folder, "frames"), file(&folder, "data"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-g", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-I"]).arg(here.join("workload"));
+    cc.arg(here.join("script_lines/frames.c")).arg("-o").arg(&program);
+    assert!(cc.status().unwrap().success());
+    perf_record(&path, &["--call-graph", "dwarf", "-e", "cpu-clock", "-F", "499"], &[word(&program), "0.3"]);
+    let archive = archive(&path, &[]);
+    let elsewhere = Elsewhere::new(folder.path(), &archive);
+    for words in [
+        &["script"][..],
+        &["script", "--json"],
+        &["report", "--children", "-g", "caller"],
+        &["report", "--stats"],
+        &["export"],
+    ] {
+        let lines = same(&path, &elsewhere, words);
+        assert!(lines.contains("on_signal") || words.contains(&"--stats"), "{words:?}: {lines}");
+    }
+    let ends = |output: Output| -> Value {
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["unwound"].clone()
+    };
+    let (home, away) = (ends(at_home(&path, &["report", "--json"])), ends(elsewhere.run(&["report", "--json"])));
+    println!("{home}");
+    assert_eq!(home, away);
+    assert!(away["complete"].as_u64().unwrap() * 100 >= away["stacks"].as_u64().unwrap() * 99, "{away}");
+    // An archive of an archive has them as well.
+    std::fs::copy(self::archive(&archive, &[]), elsewhere.root.join("a.data")).unwrap();
+    std::fs::set_permissions(elsewhere.root.join("a.data"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    same(&path, &elsewhere, &["script"]);
+    // Stacks that nothing was copied of need no tables.
+    let plain = file(&folder, "plain");
+    perf_record(&plain, &["-g", "-e", "cpu-clock:u", "-F", "499"], &[word(&program), "0.1"]);
+    assert!(tables(&self::archive(&plain, &[])).is_empty() && tables(&archive).len() >= 2);
+}
+
+/// The entries with unwind tables in an archive.
+fn tables(archive: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(archive).unwrap();
+    let reader = afterimage_perf_data::FileReader::open(&bytes).unwrap();
+    reader.private().unwrap().tables.clone()
+}
+
+/// Debug information may name any file as its source: an archive does not carry what its owner could not have read, nor what is no
+/// source at all.
+#[test]
+fn nobodys_files_are_taken_for_sources() {
+    if !has("nobodys_files_are_taken_for_sources", &[Need::Root, Need::Perf, Need::Cc]) {
+        return;
+    }
+    let folder = folder();
+    let (source, program, path) = (file(&folder, "loop.c"), file(&folder, "loop"), file(&folder, "data"));
+    let named =
+        [file(&folder, "shadow"), file(&folder, "key.pem"), file(&folder, "private.c"), file(&folder, "link.c")];
+    let mut text = String::from(
+        "__attribute__((noinline)) unsigned hot(unsigned x)\n{\nfor (unsigned i = 0; i < 300000000; i++) {\n",
+    );
+    for named in &named {
+        // A line for each file, as a generator writes it.
+        text.push_str(&format!(
+            "#line 1 \"{}\"\nx = x * 31 + i;\n__asm__ volatile(\"\" : \"+r\"(x));\n",
+            named.display()
+        ));
+    }
+    text.push_str(&format!("#line 1 \"{}\"\nx ^= i; /* ours */\n}}\nreturn x;\n}}\n", source.display()));
+    text.push_str("int main(int argc, char **argv)\n{\nreturn hot(argc) & 1;\n}\n");
+    std::fs::write(&source, "x ^= i; /* ours */\n".repeat(3)).unwrap();
+    let compiled = file(&folder, "compiled.c");
+    std::fs::write(&compiled, &text).unwrap();
+    assert!(Command::new("cc").args(["-O1", "-g", "-o"]).arg(&program).arg(&compiled).status().unwrap().success());
+    const SECRET: &str = "not to be given away";
+    for named in &named[..3] {
+        std::fs::write(named, format!("{SECRET}\n").repeat(3)).unwrap();
+    }
+    std::os::unix::fs::symlink(&named[0], &named[3]).unwrap();
+    // The program is somebody's who may not read that one, which is a source.
+    std::os::unix::fs::chown(&program, Some(65_534), None).unwrap();
+    std::fs::set_permissions(&named[2], std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    perf_record(&path, &["-e", "cpu-clock:u", "-F", "999"], &[word(&program)]);
+    let output = at_home(&path, &["archive", "-v"]);
+    let said = stderr(&output);
+    println!("{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let bytes = std::fs::read(format!("{}.archive", path.display())).unwrap();
+    let reader = afterimage_perf_data::FileReader::open(&bytes).unwrap();
+    let kept: Vec<u8> = reader.private().unwrap().objects.concat();
+    let holds = |text: &str| kept.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("/* ours */") && holds("private.c") && !holds(SECRET), "{said}");
+    for (named, why) in
+        named.iter().zip(["not a source file", "not a source file", "may not read it", "not a source file"])
+    {
+        let told = said.lines().find(|line| line.contains(&format!("no lines of {} are kept", named.display())));
+        assert!(told.is_some_and(|line| line.ends_with(why)), "{named:?}: {said}");
+    }
+    assert!(
+        said.contains("lines of 2 source files") && said.contains("4 files that are named as sources are left out"),
+        "{said}"
+    );
+}
+
+/// A source that was changed since it was compiled says of other lines than those that ran. Compilers that write its sum down let that
+/// be seen.
+#[test]
+fn sources_that_were_changed_are_left_out() {
+    if !has("sources_that_were_changed_are_left_out", &[Need::Root, Need::Perf, Need::Clang]) {
+        return;
+    }
+    let folder = folder();
+    let (source, program, path) = (file(&folder, "loop.c"), file(&folder, "loop"), file(&folder, "data"));
+    let text = "int main(int argc, char **argv)\n{\n\tunsigned x = argc;\n\tfor (volatile unsigned i = 0; i < 100000000; i++)\n\t\tx = x * 31 + i; /* here */\n\treturn x & 1;\n}\n";
+    std::fs::write(&source, text).unwrap();
+    let mut clang = Command::new("clang");
+    assert!(clang.args(["-O1", "-g", "-gdwarf-5", "-o"]).arg(&program).arg(&source).status().unwrap().success());
+    perf_record(&path, &["-e", "cpu-clock:u", "-F", "499"], &[word(&program)]);
+    let holds = |text: &str| {
+        let bytes = std::fs::read(archive(&path, &[])).unwrap();
+        let reader = afterimage_perf_data::FileReader::open(&bytes).unwrap();
+        let kept: Vec<u8> = reader.private().unwrap().objects.concat();
+        kept.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    assert!(holds("/* here */"));
+    std::fs::write(&source, text.replace("here", "there")).unwrap();
+    assert!(!holds("/* there */") && holds("loop.c"));
 }

@@ -52,6 +52,8 @@ pub mod entry {
     pub const OBJECT: u32 = 13;
     /// What a JIT compiler told, see [`crate::JitPiece`].
     pub const JIT: u32 = 14;
+    /// The unwind tables of one object, see [`crate::Private::tables`].
+    pub const TABLES: u32 = 15;
 }
 
 /// Bits of an entry's flags.
@@ -203,7 +205,9 @@ pub struct Private {
     pub archive: Option<ArchiveDesc>,
     /// Of an archive: for each object that samples fell into its names, code and lines, as the crate `symbols` encodes them.
     pub objects: Vec<Vec<u8>>,
-    /// Objects that could not be unpacked, or are more than a section of its length should hold.
+    /// Of an archive with copied stacks: the unwind tables of objects that these lead through, as the crate `symbols` encodes them.
+    pub tables: Vec<Vec<u8>>,
+    /// Objects and tables that could not be unpacked, or are more than a section of its length should hold.
     pub lost_objects: u64,
     /// What JIT compilers told of their code, in the order in which it was read.
     pub jit: Vec<JitPiece>,
@@ -213,8 +217,8 @@ pub struct Private {
     pub other: Vec<RawEntry>,
 }
 
-/// Objects of an archive may have so many bytes for each byte of the section when they are unpacked, and in any case
-/// [`OBJECTS_ANYWAY`] together: names and code pack to a fifth, not to a hundredth.
+/// Objects of an archive, and their tables, may have so many bytes for each byte of the section when they are unpacked, and in any
+/// case [`OBJECTS_ANYWAY`] together: names, code and tables pack to a fifth, not to a hundredth.
 const OBJECTS_RATIO: u64 = 64;
 const OBJECTS_ANYWAY: u64 = 64 << 20;
 
@@ -277,6 +281,7 @@ impl Private {
             entry::ARCHIVE => self.archive = Some(json(data, "archive entry of the private section")?),
             entry::OBJECT => self.objects.push(data.to_vec()),
             entry::JIT => self.take_jit(data, &mut { JIT_BYTES }),
+            entry::TABLES => self.tables.push(data.to_vec()),
             kind => self.other.push(RawEntry { kind, data: data.to_vec() }),
         }
         Ok(())
@@ -324,8 +329,8 @@ impl Private {
             // The padding of the last entry may be left out.
             let pad = (len.next_multiple_of(8) - len).min(c.rest().len() as u64);
             c.take(pad, W)?;
-            if kind == entry::OBJECT {
-                private.take_object(data, flags, at, &mut room);
+            if matches!(kind, entry::OBJECT | entry::TABLES) {
+                private.take_object(kind, data, flags, at, &mut room);
                 continue;
             }
             let data = unpack(data, flags, at)?;
@@ -351,12 +356,13 @@ impl Private {
     }
 
     /// Takes in an object as long as there is `room` for it. A damaged one costs itself and no more.
-    fn take_object(&mut self, data: &[u8], flags: u32, at: u64, room: &mut u64) {
+    fn take_object(&mut self, kind: u32, data: &[u8], flags: u32, at: u64, room: &mut u64) {
         let object = unpack_within(data, flags, at, (*room).min(UNPACKED_MAX));
         match object {
             Ok(object) => {
                 *room = room.saturating_sub(object.len() as u64);
-                self.objects.push(object.into_owned());
+                let all = if kind == entry::OBJECT { &mut self.objects } else { &mut self.tables };
+                all.push(object.into_owned());
             }
             Err(_) => self.lost_objects += 1,
         }
@@ -417,6 +423,7 @@ impl Private {
         }
         entries.extend(self.objects.iter().map(|object| (entry::OBJECT, object.clone())));
         entries.extend(self.jit.iter().map(|piece| (entry::JIT, piece.encode())));
+        entries.extend(self.tables.iter().map(|tables| (entry::TABLES, tables.clone())));
         entries.extend(self.other.iter().map(|e| (e.kind, e.data.clone())));
         Ok(entries)
     }

@@ -5,11 +5,13 @@
 //! `$XDG_CACHE_HOME/afterimage`, else `~/.cache/afterimage`. Nothing is read from or written to a folder of another
 //! user (as root under a user's `HOME`), entries are 0600, written aside and renamed, and sealed by a checksum.
 
+mod aside;
+
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::SymbolTable;
@@ -83,7 +85,7 @@ impl Cache {
             list => list?,
         };
         let entry = |entry: fs::DirEntry| {
-            let meta = entry.metadata().ok().filter(|meta| meta.is_file() && entry.file_name() != *LIMIT)?;
+            let meta = entry.metadata().ok().filter(|meta| meta.is_file() && is_entry(&entry.file_name()))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             Some(CacheEntry { name, bytes: meta.len(), used: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH) })
         };
@@ -92,7 +94,8 @@ impl Cache {
         Ok(entries)
     }
 
-    /// Removes all entries, and gives those that there were.
+    /// Removes all entries, and gives those that there were. What others are just writing or fetching is no entry yet; of that
+    /// goes what nobody writes to any more.
     ///
     /// # Errors
     /// When the folder cannot be read or belongs to another user, or an entry cannot be removed.
@@ -108,6 +111,7 @@ impl Cache {
                 result => result?,
             }
         }
+        aside::remove_left(&self.dir);
         Ok(entries)
     }
 
@@ -198,7 +202,7 @@ impl Cache {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.dir)?.flatten() {
             let Ok(meta) = entry.metadata() else { continue };
-            if meta.is_file() && entry.file_name() != *newest && entry.file_name() != *LIMIT {
+            if meta.is_file() && entry.file_name() != *newest && is_entry(&entry.file_name()) {
                 entries.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len(), entry.path()));
             }
         }
@@ -213,8 +217,14 @@ impl Cache {
             let _ = fs::remove_file(path);
             total -= len;
         }
+        aside::remove_left(&self.dir);
         Ok(())
     }
+}
+
+/// Whether a file of the folder is an entry: not the limit, and nothing that is just being written.
+fn is_entry(name: &OsStr) -> bool {
+    name != LIMIT && !aside::is_aside(name)
 }
 
 fn entry_name(build_id: &[u8]) -> Option<String> {
@@ -272,22 +282,12 @@ fn write_own_with<T>(dir: &Path, name: &str, write: impl FnOnce(&mut File) -> io
     if fs::metadata(dir)?.uid() != effective_uid() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    static COUNTER: AtomicU32 = AtomicU32::new(0);
-    let unique = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let aside = dir.join(format!(".{name}.{}.{unique}", std::process::id()));
-    let written = write_new(&aside, write).and_then(|done| fs::rename(&aside, dir.join(name)).map(|()| done));
+    let (path, mut file) = aside::create(dir, name)?;
+    let written = write(&mut file).and_then(|done| fs::rename(&path, dir.join(name)).map(|()| done));
     if written.is_err() {
-        let _ = fs::remove_file(&aside);
+        let _ = fs::remove_file(&path);
     }
     written
-}
-
-fn write_new<T>(path: &Path, write: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
-    // A file of that name is left by a process of our number that was killed.
-    let _ = fs::remove_file(path);
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600))?;
-    write(&mut file)
 }
 
 #[cfg(test)]
@@ -334,6 +334,27 @@ mod tests {
         assert_eq!(cache.clear().unwrap().len(), 1);
         assert_eq!(cache.entries().unwrap(), []);
         assert_eq!(fs::read(cache.dir().join(LIMIT)).unwrap(), format!("{}\n", one * 3 / 2).as_bytes());
+    }
+
+    #[test]
+    fn what_is_being_fetched_stays_when_the_cache_is_emptied() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path(), DEFAULT_LIMIT);
+        cache.put(b"\x01", &table(b"\x01")).unwrap();
+        let fetched = cache.download("debuginfod-02-executable", |file| {
+            file.write_all(b"the first half,")?;
+            // It takes as long as it takes.
+            file.set_modified(SystemTime::now() - Duration::from_secs(1_000_000))?;
+            // Meanwhile other commands empty the cache, make it small, and put something in.
+            let mut other = Cache::at(dir.path(), DEFAULT_LIMIT);
+            assert_eq!(other.entries()?.len(), 1);
+            assert_eq!(other.clear()?.len(), 1);
+            other.set_limit(1)?;
+            other.put(b"\x03", &table(b"\x03"))?;
+            file.write_all(b" the second half")
+        });
+        fetched.unwrap();
+        assert_eq!(fs::read(dir.path().join("debuginfod-02-executable")).unwrap(), b"the first half, the second half");
     }
 
     #[test]

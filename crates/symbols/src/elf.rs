@@ -165,11 +165,7 @@ impl SymbolTable {
         put_block(&mut out, &self.build_id);
         out.extend((self.origin as u32).to_le_bytes());
         out.extend((self.segments.len() as u64).to_le_bytes());
-        for s in &self.segments {
-            for word in [s.offset, s.file_size, s.vaddr, u64::from(s.executable)] {
-                out.extend(word.to_le_bytes());
-            }
-        }
+        self.segments.iter().flat_map(Segment::words).for_each(|word| out.extend(word.to_le_bytes()));
         self.names.encode(&mut out);
         seal(MAGIC, &out)
     }
@@ -200,7 +196,12 @@ impl Origin {
 }
 
 impl Segment {
-    fn from_words(words: &[u64]) -> Option<Segment> {
+    /// As it is kept.
+    pub(crate) fn words(&self) -> [u64; 4] {
+        [self.offset, self.file_size, self.vaddr, u64::from(self.executable)]
+    }
+
+    pub(crate) fn from_words(words: &[u64]) -> Option<Segment> {
         let &[offset, file_size, vaddr, executable] = words else { return None };
         Some(Segment { offset, file_size, vaddr, executable: executable != 0 })
     }

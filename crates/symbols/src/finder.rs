@@ -124,7 +124,7 @@ impl Finder {
     fn fetched(&self, build_id: &[u8], wanted: Wanted) -> Option<Box<dyn Source>> {
         let file = self.fetch.as_ref().filter(|_| !build_id.is_empty())?.fetch(build_id, wanted)?;
         let right = build_id_of(&Tables::of(&file)).is_ok_and(|own| own == build_id);
-        right.then(|| Box::new(file) as Box<dyn Source>)
+        right.then(|| Box::new(fetch::Fetched(file)) as Box<dyn Source>)
     }
 
     /// Whether paths are those of a copy of the recorded machine's files.
@@ -396,7 +396,8 @@ fn missing(request: &Request<'_>) -> Reason {
 fn reason_of(error: crate::Error) -> Reason {
     match error.kind() {
         ErrorKind::Io => Reason::Unreadable,
-        ErrorKind::NotElf | ErrorKind::Damaged | ErrorKind::Limit => Reason::Damaged,
+        ErrorKind::NotElf | ErrorKind::Damaged => Reason::Damaged,
+        ErrorKind::Limit => Reason::TooLarge,
     }
 }
 
@@ -404,7 +405,7 @@ fn reason_of(error: crate::Error) -> Reason {
 fn surer(a: Reason, b: Reason) -> Reason {
     let weight = |reason| match reason {
         Reason::BuildIdDiffers => 3,
-        Reason::Damaged => 2,
+        Reason::Damaged | Reason::TooLarge => 2,
         Reason::Unreadable => 1,
         _ => 0,
     };

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod lines;
+mod tables;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use lines::KeptLines;
+pub use tables::{KeptTables, UnwindContent};
 
 use crate::elf::{Origin, Segment};
 use crate::jit::Body;
@@ -76,8 +78,21 @@ pub struct KeptContent {
     pub(crate) lines: Arc<KeptLines>,
 }
 
-/// The text of a line (counted from 1) of a source file, where it can be had.
-pub type TextOfLine<'t> = &'t mut dyn FnMut(&str, u32) -> Option<Arc<str>>;
+/// A line of a source file, and on whose word it is asked for: debug information is anybody's, and may name any file.
+#[derive(Clone, Copy, Debug)]
+pub struct LineOf<'a> {
+    /// The path of the file, as debug information has it.
+    pub file: &'a str,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The MD5 that the file had when the code was made of it, where that was written down.
+    pub md5: Option<[u8; 16]>,
+    /// The user number of whoever owns the file that the debug information stands in; all bits set for nobody on this machine.
+    pub owner: u32,
+}
+
+/// The text of a line of a source file, where it can be had and may be kept.
+pub type TextOfLine<'t> = &'t mut dyn FnMut(&LineOf<'_>) -> Option<Arc<str>>;
 
 impl KeptContent {
     /// What is kept of an object: the symbols of `table` that cover `vaddrs`, with their code and lines where there is a
@@ -253,7 +268,7 @@ mod tests {
         let hits: Vec<Hit<'_>> = table.iter().filter(|hit| hit.name.contains("kept")).take(40).collect();
         assert!(hits.len() > 10, "{}", hits.len());
         let vaddrs: BTreeSet<u64> = hits.iter().map(|hit| hit.start + 1).collect();
-        let mut text = |_: &str, line| Some(Arc::from(format!("line {line}")));
+        let mut text = |of: &LineOf<'_>| Some(Arc::from(format!("line {}", of.line)));
         let content = KeptContent::of_object(&table, Some(&file), &vaddrs, &mut text);
         let name = ObjectName { path: b"/x".to_vec(), file: FileName::BuildId(b"id".to_vec()), own: None };
         let kept = KeptObject { of: name, content: Ok(Arc::new(content)) };

@@ -31,6 +31,7 @@ mod kernel;
 pub mod lines;
 mod names;
 mod notes;
+mod packed;
 pub mod perfmap;
 mod reason;
 pub mod source;

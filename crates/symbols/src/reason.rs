@@ -22,6 +22,8 @@ pub enum Reason {
     Unreadable,
     /// The file is not an ELF object, or a damaged one.
     Damaged,
+    /// What names it passes a limit of what is read: packed too tightly to be true, or too long.
+    TooLarge,
     /// The file lives in memory (memfd) and is gone with its process.
     Memory,
     /// Anonymous memory, and no map of a JIT compiler names it.
@@ -44,7 +46,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    const ALL: [Reason; 17] = [
+    const ALL: [Reason; 18] = [
         Reason::NoSymbols,
         Reason::NotInSymbol,
         Reason::NoFile,
@@ -53,6 +55,7 @@ impl Reason {
         Reason::BuildIdToCome,
         Reason::Unreadable,
         Reason::Damaged,
+        Reason::TooLarge,
         Reason::Memory,
         Reason::Anonymous,
         Reason::MapNotOwned,
@@ -80,6 +83,7 @@ impl Reason {
             Reason::BuildIdToCome => "build-id-to-come",
             Reason::Unreadable => "unreadable",
             Reason::Damaged => "damaged",
+            Reason::TooLarge => "too-large",
             Reason::Memory => "memory",
             Reason::Anonymous => "anonymous",
             Reason::MapNotOwned => "map-not-owned",
@@ -104,6 +108,7 @@ impl fmt::Display for Reason {
             Reason::BuildIdToCome => "the stream had not told the build ID of the file yet",
             Reason::Unreadable => "the file may not be read",
             Reason::Damaged => "the file is damaged or no ELF object",
+            Reason::TooLarge => "what the file has is more than is read of one",
             Reason::Memory => "the file was in memory and is gone",
             Reason::Anonymous => "anonymous memory without a JIT map",
             Reason::MapNotOwned => "the JIT map belongs to another user",

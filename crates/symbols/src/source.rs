@@ -4,12 +4,15 @@
 //! file short under a mapping), nothing but regular files is opened, no read waits, and paths of a process are
 //! resolved inside that process's root, so that its symbolic links cannot lead out of it.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use object::read::{ReadCache, ReadCacheOps, ReadRef};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 /// What a path of a mapping stands for.
@@ -221,19 +224,46 @@ impl Word for i64 {
     }
 }
 
+/// The most that the ELF reader takes of a file at once, and altogether. A file may be as long as it likes without having a byte,
+/// so that its length bounds nothing.
+const MOST_AT_ONCE: u64 = 1 << 30;
+const MOST_OF_ONE: u64 = 6 << 30;
+
 /// Lets the ELF reader take just the tables that it needs from a source.
 pub(crate) struct Tables<'s> {
+    cache: ReadCache<Reader<'s>>,
+    left: Cell<u64>,
+}
+
+impl<'s> Tables<'s> {
+    pub(crate) fn of(source: &'s dyn Source) -> Tables<'s> {
+        Tables { cache: ReadCache::new(Reader { source, at: 0 }), left: Cell::new(MOST_OF_ONE) }
+    }
+}
+
+impl<'t> ReadRef<'t> for &'t Tables<'_> {
+    fn len(self) -> Result<u64, ()> {
+        ReadRef::len(&self.cache)
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'t [u8], ()> {
+        let left = self.left.get().checked_sub(size).filter(|_| size <= MOST_AT_ONCE).ok_or(())?;
+        let bytes = self.cache.read_bytes_at(offset, size)?;
+        self.left.set(left);
+        Ok(bytes)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'t [u8], ()> {
+        self.cache.read_bytes_at_until(range, delimiter)
+    }
+}
+
+struct Reader<'s> {
     source: &'s dyn Source,
     at: u64,
 }
 
-impl<'s> Tables<'s> {
-    pub(crate) fn of(source: &'s dyn Source) -> object::read::ReadCache<Tables<'s>> {
-        object::read::ReadCache::new(Tables { source, at: 0 })
-    }
-}
-
-impl object::read::ReadCacheOps for Tables<'_> {
+impl ReadCacheOps for Reader<'_> {
     fn len(&mut self) -> Result<u64, ()> {
         Ok(self.source.len())
     }
@@ -391,5 +421,40 @@ mod tests {
         assert!(open("/out", true).is_err());
         assert!(open("/../../../../proc/version", true).is_err());
         Ok(())
+    }
+
+    /// Long, and zero wherever it is looked at.
+    struct Hole(u64);
+
+    impl Source for Hole {
+        fn len(&self) -> u64 {
+            self.0
+        }
+
+        fn owner(&self) -> u32 {
+            0
+        }
+
+        fn identity(&self) -> Option<Identity> {
+            None
+        }
+
+        fn read_at(&self, to: &mut [u8], _: u64) -> io::Result<usize> {
+            to.fill(0);
+            Ok(to.len())
+        }
+    }
+
+    #[test]
+    fn a_long_file_is_not_taken_whole() {
+        let hole = Hole(u64::MAX);
+        let tables = Tables::of(&hole);
+        assert_eq!((&tables).read_bytes_at(5, MOST_AT_ONCE + 1), Err(()));
+        const STEP: u64 = 4096;
+        assert_eq!((&tables).read_bytes_at(5, STEP).map(<[u8]>::len), Ok(4096));
+        tables.left.set(STEP);
+        assert_eq!((&tables).read_bytes_at(0, STEP + 1), Err(()));
+        assert!((&tables).read_bytes_at(0, STEP).is_ok());
+        assert_eq!((&tables).read_bytes_at(0, 1), Err(()));
     }
 }

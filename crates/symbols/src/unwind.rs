@@ -7,9 +7,10 @@ use crate::Machine;
 use crate::elf::{Segment, segments_of};
 use crate::error::{Error, ErrorKind, damaged};
 use crate::finder::machine_of;
+use crate::packed;
 
 /// The most bytes of one section: the tables of the largest programs have some ten million.
-const MAX_SECTION: u64 = 64 << 20;
+pub(crate) const MAX_SECTION: u64 = 64 << 20;
 
 /// A section with the address that it asks for, in the object's own address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Placed {
 }
 
 /// The unwind tables of an object.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwindSections {
     /// What instructions the object holds.
     pub machine: Machine,
@@ -31,6 +32,8 @@ pub struct UnwindSections {
     pub eh_frame_hdr: Option<Placed>,
     /// `.debug_frame`, unpacked, if it or its debug file has some.
     pub debug_frame: Option<Vec<u8>>,
+    /// There are more tables, which were left out: they are longer than 64 MiB, or packed more tightly than tables can be.
+    pub left_out: bool,
     /// The address of `.text`; 0 without one.
     pub text: u64,
     /// The address of `.got`; 0 without one.
@@ -50,15 +53,22 @@ impl UnwindSections {
             return Err(Error::new(ErrorKind::Damaged, "unwind tables of another form"));
         }
         let address = |name: &str| file.section_by_name(name).map_or(0, |section| section.address());
-        Ok(UnwindSections {
+        let mut sections = UnwindSections {
             machine: machine_of(file.architecture()),
-            eh_frame: placed(&file, ".eh_frame", len),
-            eh_frame_hdr: placed(&file, ".eh_frame_hdr", len),
-            debug_frame: debug_frame(&file, len),
+            eh_frame: None,
+            eh_frame_hdr: None,
+            debug_frame: None,
+            left_out: false,
             text: address(".text"),
             got: address(".got"),
             segments: segments_of(data)?,
-        })
+        };
+        let mut beyond = |error: Error| sections.left_out |= error.kind() == ErrorKind::Limit;
+        sections.eh_frame = placed(&file, ".eh_frame", len).map_err(&mut beyond).ok().flatten();
+        sections.debug_frame = debug_frame(&file, len).map_err(&mut beyond).ok().flatten();
+        // Without it the tables are read from their beginning: no less is found.
+        sections.eh_frame_hdr = placed(&file, ".eh_frame_hdr", len).ok().flatten();
+        Ok(sections)
     }
 
     /// The address that the byte at `offset` of the file is loaded to.
@@ -69,26 +79,38 @@ impl UnwindSections {
     }
 }
 
-/// A section whose bytes are all there.
-fn placed<'d>(file: &impl object::Object<'d>, name: &str, len: u64) -> Option<Placed> {
-    let section = file.section_by_name(name)?;
-    if section.size() == 0 || section.size() > len.min(MAX_SECTION) {
-        return None;
+/// Whether so many bytes of a file of `len` are there, and few enough to be read.
+fn readable(size: u64, len: u64, what: &'static str) -> Result<bool, Error> {
+    match size {
+        0 => Ok(false),
+        _ if size > len => Ok(false),
+        _ if size > MAX_SECTION => Err(Error::new(ErrorKind::Limit, what)),
+        _ => Ok(true),
     }
+}
+
+/// A section whose bytes are all there.
+fn placed<'d>(file: &impl object::Object<'d>, name: &'static str, len: u64) -> Result<Option<Placed>, Error> {
+    let Some(section) = file.section_by_name(name) else { return Ok(None) };
     // Debug files name the sections of the object without their bytes.
-    let bytes = section.data().ok().filter(|bytes| !bytes.is_empty())?;
-    Some(Placed { address: section.address(), bytes: bytes.to_vec() })
+    let size = section.file_range().map_or(0, |(_, size)| size);
+    if !readable(size, len, name)? {
+        return Ok(None);
+    }
+    let bytes = section.data().map_err(damaged(name))?;
+    Ok(Some(Placed { address: section.address(), bytes: bytes.to_vec() }))
 }
 
 /// `.debug_frame`, which may be packed.
-fn debug_frame<'d>(file: &impl object::Object<'d>, len: u64) -> Option<Vec<u8>> {
-    let section = file.section_by_name(".debug_frame")?;
-    let (from, size) = section.file_range()?;
-    if from.checked_add(size).is_none_or(|end| end > len) {
-        return None;
+fn debug_frame<'d>(file: &impl object::Object<'d>, len: u64) -> Result<Option<Vec<u8>>, Error> {
+    const NAME: &str = ".debug_frame";
+    let Some(section) = file.section_by_name(NAME) else { return Ok(None) };
+    let range = section.compressed_file_range().map_err(damaged(NAME))?;
+    if !readable(range.compressed_size, len, NAME)? {
+        return Ok(None);
     }
-    let packed = section.compressed_data().ok().filter(|packed| packed.uncompressed_size <= MAX_SECTION)?;
-    packed.decompress().ok().map(|bytes| bytes.into_owned()).filter(|bytes| !bytes.is_empty())
+    let packed = section.compressed_data().map_err(damaged(NAME))?;
+    Ok(Some(packed::unpack(&packed, MAX_SECTION, NAME)?).filter(|bytes| !bytes.is_empty()))
 }
 
 /// The unwind tables of a vDSO, whose offsets are those of its mapping.

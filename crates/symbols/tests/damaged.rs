@@ -3,7 +3,8 @@
 
 mod made;
 
-use afterimage_symbols::{ErrorKind, SymbolTable};
+use afterimage_symbols::source::RealFiles;
+use afterimage_symbols::{ErrorKind, Finder, Request, SymbolTable};
 use afterimage_testkit::{Need, has};
 use proptest::prelude::*;
 
@@ -124,6 +125,88 @@ fn names_that_share_one_huge_string_hit_a_limit() {
     // Without an end a string is no name.
     let endless = with_tables(&[(0, 1), (1, 2)], b"abc");
     assert!(SymbolTable::from_elf(&endless).unwrap().is_empty());
+}
+
+/// An object of one packed section, which says that it has `stated` bytes. `method`: 1 zlib, 2 zstd (elf(5), `ELFCOMPRESS_*`).
+fn with_packed(name: &str, method: u32, stated: u64, packed: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; 64];
+    let put = |out: &mut Vec<u8>, at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+    put(&mut out, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
+    put(&mut out, 16, &[3, 0, 62, 0, 1, 0, 0, 0]);
+    put(&mut out, 52, &[64, 0, 56, 0, 0, 0, 64, 0, 3, 0, 2, 0]);
+    let section_at = out.len() as u64;
+    out.extend([method, 0].map(u32::to_le_bytes).concat());
+    out.extend([stated, 1].map(u64::to_le_bytes).concat());
+    out.extend(packed);
+    let names_at = out.len() as u64;
+    out.extend(format!("\0{name}\0.shstrtab\0").as_bytes());
+    let end = out.len() as u64;
+    out.resize(out.len().next_multiple_of(8), 0);
+    let sections_at = out.len() as u64;
+    let mut section = |name: usize, kind: u32, flags: u64, from: u64, to: u64| {
+        out.extend([name as u32, kind].map(u32::to_le_bytes).concat());
+        out.extend([flags, 0, from, to - from].map(u64::to_le_bytes).concat());
+        out.extend([0u64, 1, 0].map(u64::to_le_bytes).concat());
+    };
+    section(0, 0, 0, 0, 0);
+    section(1, 1, 0x800, section_at, names_at);
+    section(name.len() + 2, 3, 0, names_at, end);
+    put(&mut out, 40, &sections_at.to_le_bytes());
+    out
+}
+
+/// However tightly bytes are packed, and whatever length they are said to have: a reason, and nothing that is allocated by it.
+#[test]
+fn what_is_packed_too_tightly_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("packed");
+    let opened = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let request = Request { path: path.as_os_str().as_encoded_bytes(), build_id: None, live: None };
+        Finder::with(Box::new(RealFiles), None).debug_dir(dir.path()).file(&request).unwrap()
+    };
+    const LONG: usize = 40 << 20;
+    let zeros = vec![0; LONG];
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::Write::write_all(&mut zlib, &zeros).unwrap();
+    for (method, packed) in [(1, zlib.finish().unwrap()), (2, zstd::bulk::compress(&zeros, 3).unwrap())] {
+        for stated in [LONG as u64, 1 << 30, 1 << 40, u64::MAX] {
+            let frames = opened(&with_packed(".debug_frame", method, stated, &packed)).unwind_sections().unwrap();
+            assert!(frames.debug_frame.is_none() && frames.left_out, "{method} {stated}");
+            let lines = opened(&with_packed(".debug_line", method, stated, &packed)).lines();
+            assert_eq!(lines.unwrap_err().kind(), ErrorKind::Limit, "{method} {stated}");
+        }
+        // A length that is too small helps nobody either.
+        let frames = opened(&with_packed(".debug_frame", method, 100, &packed)).unwind_sections().unwrap();
+        assert!(frames.debug_frame.is_none() && !frames.left_out);
+        assert!(opened(&with_packed(".debug_line", method, 100, &packed)).lines().is_err());
+    }
+    let frames = zstd::bulk::compress(&[7; 1000], 3).unwrap();
+    let right = opened(&with_packed(".debug_frame", 2, 1000, &frames)).unwind_sections().unwrap();
+    assert_eq!((right.debug_frame, right.left_out), (Some(vec![7; 1000]), false));
+}
+
+/// A file may be longer than any memory without having a byte on disk.
+#[test]
+fn sections_of_a_file_with_a_hole_are_not_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hole");
+    const LEN: u64 = 3 << 30;
+    for name in [".debug_line", ".debug_frame", ".eh_frame"] {
+        let mut bytes = with_packed(name, 1, 10, &[0; 10]);
+        let sections_at = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+        // Not packed, and nearly as long as the file.
+        bytes[sections_at + 64 + 8..sections_at + 64 + 16].fill(0);
+        bytes[sections_at + 64 + 32..sections_at + 64 + 40].copy_from_slice(&(LEN - 64).to_le_bytes());
+        std::fs::write(&path, &bytes).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(LEN).unwrap();
+        let request = Request { path: path.as_os_str().as_encoded_bytes(), build_id: None, live: None };
+        let file = Finder::with(Box::new(RealFiles), None).debug_dir(dir.path()).file(&request).unwrap();
+        match name {
+            ".debug_line" => assert_eq!(file.lines().unwrap_err().kind(), ErrorKind::Limit),
+            _ => assert!(file.unwind_sections().unwrap().left_out),
+        }
+    }
 }
 
 proptest! {

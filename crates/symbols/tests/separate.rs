@@ -99,6 +99,30 @@ fn a_compressed_table_that_is_damaged_is_an_error_or_right() {
     assert!(refused + 4 >= packed.len(), "{refused} of {}", packed.len());
 }
 
+/// The names that stand beside it stay; where there are none, the reason is that of the limit.
+#[test]
+fn a_compressed_table_that_is_too_large_costs_itself() {
+    if !has("a_compressed_table_that_is_too_large_costs_itself", &[Need::Cc, Need::Xz]) {
+        return;
+    }
+    let made = made();
+    let zeros = made.dir.path().join("zeros");
+    std::fs::write(&zeros, vec![0; 60 << 20]).unwrap();
+    run(Command::new("xz").arg("-f").arg(&zeros));
+    let library =
+        made::compile(made.dir.path(), "library.so", "int shown(int x) { return x * 3; }", &["-shared", "-fPIC", "-s"]);
+    let section = format!(".gnu_debugdata={}.xz", zeros.display());
+    let with = |object: &Path| {
+        let with = made.dir.path().join("with");
+        run(Command::new("objcopy").arg("--add-section").arg(&section).arg(object).arg(&with));
+        find(&with, made.dir.path())
+    };
+    let names = with(&library).unwrap();
+    assert_eq!(names.origin(), Origin::Dynamic);
+    assert!(names.iter().any(|symbol| symbol.name == "shown"));
+    assert_eq!(with(&made.stripped).unwrap_err(), Reason::TooLarge);
+}
+
 #[test]
 fn filed_by_build_id() {
     if !has("filed_by_build_id", &[Need::Cc]) {

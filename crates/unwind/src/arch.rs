@@ -104,6 +104,12 @@ impl Registers {
         self.get(self.arch.sp()).unwrap_or(0)
     }
 
+    /// The stack pointer, if it is known.
+    #[inline]
+    pub(crate) fn sp_if_known(&self) -> Option<u64> {
+        self.get(self.arch.sp())
+    }
+
     #[inline]
     pub(crate) fn get(&self, number: u8) -> Option<u64> {
         let known = number < 32 && self.known >> number & 1 == 1;

@@ -19,13 +19,17 @@ pub enum StackEnd {
     BadFrame,
     /// There are more frames than a walk takes.
     TooDeep,
+    /// The tables lead down the stack: to a caller whose frame is not above that of what it called.
+    Downwards,
+    /// No table covers the code, but the file has more tables than are read of one.
+    LeftOut,
     /// The sample has no registers of a 64-bit task of a known CPU.
     NoRegisters,
 }
 
 impl StackEnd {
     /// All of them.
-    pub const ALL: [StackEnd; 8] = [
+    pub const ALL: [StackEnd; 10] = [
         StackEnd::Complete,
         StackEnd::Truncated,
         StackEnd::NoTables,
@@ -33,6 +37,8 @@ impl StackEnd {
         StackEnd::NoMapping,
         StackEnd::BadFrame,
         StackEnd::TooDeep,
+        StackEnd::Downwards,
+        StackEnd::LeftOut,
         StackEnd::NoRegisters,
     ];
 
@@ -46,6 +52,8 @@ impl StackEnd {
             StackEnd::NoMapping => "no-mapping",
             StackEnd::BadFrame => "bad-frame",
             StackEnd::TooDeep => "too-deep",
+            StackEnd::Downwards => "downwards",
+            StackEnd::LeftOut => "tables-left-out",
             StackEnd::NoRegisters => "no-registers",
         }
     }
@@ -61,6 +69,8 @@ impl fmt::Display for StackEnd {
             StackEnd::NoMapping => "nothing was mapped there",
             StackEnd::BadFrame => "the unwind tables lead to no frame",
             StackEnd::TooDeep => "more frames than are unwound",
+            StackEnd::Downwards => "the unwind tables lead down the stack",
+            StackEnd::LeftOut => "the file has more unwind tables than are read",
             StackEnd::NoRegisters => "no registers of a 64-bit task",
         })
     }

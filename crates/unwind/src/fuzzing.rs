@@ -70,6 +70,7 @@ pub fn walk(data: &[u8]) {
         debug_frame: Some(debug),
         text: 0x1000,
         got: 0x3_0000,
+        left_out: false,
     };
     let code = match input.flags & 4 {
         0 => Vec::new(),

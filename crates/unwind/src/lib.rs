@@ -30,6 +30,7 @@ mod walk;
 
 pub use arch::{Arch, Registers};
 pub use end::StackEnd;
+pub use signal::return_code;
 pub use stack::StackCopy;
 pub use table::{Code, Section, Sections, Table};
 pub use walk::{DEEPEST, Modules, Walker};

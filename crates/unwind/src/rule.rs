@@ -100,47 +100,47 @@ impl Rule {
         Some(Rule { frame, caller, saved: saved.into(), signal, part })
     }
 
-    /// The registers of the caller. `tables` are the bytes of the rule's part; `exact` says that the frame was left by no
-    /// call: its return address may still be in its register.
+    /// Makes the registers `now` those of the caller. `tables` are the bytes of the rule's part; `exact` says that the frame was
+    /// left by no call: its return address may still be in its register.
     ///
     /// # Errors
-    /// Why there is no caller.
-    pub(crate) fn caller_of(
+    /// Why there is no caller; what the registers are then is of no use.
+    pub(crate) fn to_caller(
         &self,
-        now: &Registers,
+        now: &mut Registers,
         stack: &StackCopy<'_>,
         tables: &[u8],
         exact: bool,
-    ) -> Result<Registers, StackEnd> {
-        let arch = now.arch();
+    ) -> Result<(), StackEnd> {
+        let inner = *now;
+        let arch = inner.arch();
         let frame = match self.frame {
-            Cfa::Register(number, offset) => now.get(number).ok_or(StackEnd::BadFrame)?.wrapping_add(offset as u64),
-            Cfa::Expression(span) => expression::value(span, tables, None, now, stack).map_err(end_of)?,
+            Cfa::Register(number, offset) => inner.get(number).ok_or(StackEnd::BadFrame)?.wrapping_add(offset as u64),
+            Cfa::Expression(span) => expression::value(span, tables, None, &inner, stack).map_err(end_of)?,
         };
-        let of = Frame { frame, now, stack, tables };
+        let of = Frame { frame, now: &inner, stack, tables };
         let pc = match self.caller {
             Get::Undefined => return Err(StackEnd::Complete),
             // A frame that called another one has lost the register.
             Get::Same if !exact => return Err(StackEnd::Complete),
-            Get::Same => now.get(LINK).ok_or(StackEnd::BadFrame)?,
+            Get::Same => inner.get(LINK).ok_or(StackEnd::BadFrame)?,
             get => of.get(get).map_err(end_of)?,
         };
-        let mut caller = *now;
-        caller.set(arch.sp(), frame);
+        now.set(arch.sp(), frame);
         if arch == Arch::Aarch64 && !self.signal {
-            caller.set(LINK, pc);
+            now.set(LINK, pc);
         }
         for (number, get) in &self.saved {
             match of.get(*get) {
-                Ok(value) => caller.set(*number, value),
-                Err(_) => caller.forget(*number),
+                Ok(value) => now.set(*number, value),
+                Err(_) => now.forget(*number),
             }
         }
-        caller.pc = arch.code(pc);
-        if caller.pc == now.pc && caller.sp() == now.sp() {
+        now.pc = arch.code(pc);
+        if now.pc == inner.pc && now.sp() == inner.sp() {
             return Err(StackEnd::BadFrame);
         }
-        if caller.pc == 0 { Err(StackEnd::Complete) } else { Ok(caller) }
+        if now.pc == 0 { Err(StackEnd::Complete) } else { Ok(()) }
     }
 }
 
@@ -196,12 +196,12 @@ impl Frame<'_> {
 /// How far above the stack pointer a frame pointer can be believed to lead to a frame, in bytes.
 const FARTHEST: u64 = 0x4000;
 
-/// The caller by the frame pointer, for code that its file's tables do not cover. Both kinds of CPU keep the caller's frame
-/// pointer where it points, and the return address behind that.
+/// Makes the registers `now` those of the caller by the frame pointer, for code that its file's tables do not cover. Both kinds
+/// of CPU keep the caller's frame pointer where it points, and the return address behind that.
 ///
 /// # Errors
 /// Why there is no caller: the outermost frame has a frame pointer of 0.
-pub(crate) fn by_frame_pointer(now: &Registers, stack: &StackCopy<'_>) -> Result<Registers, StackEnd> {
+pub(crate) fn by_frame_pointer(now: &mut Registers, stack: &StackCopy<'_>) -> Result<(), StackEnd> {
     let arch = now.arch();
     let pointer = now.get(arch.fp()).ok_or(StackEnd::NoTables)?;
     if pointer == 0 {
@@ -215,11 +215,10 @@ pub(crate) fn by_frame_pointer(now: &Registers, stack: &StackCopy<'_>) -> Result
     if pc == 0 {
         return Err(StackEnd::Complete);
     }
-    let mut caller = *now;
     // Nothing is known of what that code did to the others.
-    caller.forget_all();
-    caller.set(arch.fp(), outer);
-    caller.set(arch.sp(), pointer.wrapping_add(16));
-    caller.pc = pc;
-    Ok(caller)
+    now.forget_all();
+    now.set(arch.fp(), outer);
+    now.set(arch.sp(), pointer.wrapping_add(16));
+    now.pc = pc;
+    Ok(())
 }

@@ -3,6 +3,7 @@
 
 use crate::arch::Arch;
 use crate::rule::{Cfa, Get, Part, Rule};
+use crate::table::Code;
 
 /// The most bytes that tell such code.
 pub(crate) const LEN: usize = 9;
@@ -14,6 +15,12 @@ pub(crate) fn is_return(arch: Arch, code: &[u8]) -> bool {
         Arch::Aarch64 => &[&[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]],
     };
     forms.iter().any(|form| code.starts_with(form))
+}
+
+/// The code at an address, if it is what signal handlers return to: whoever has the tables of a file alone needs it beside them.
+pub fn return_code(arch: Arch, code: &dyn Code, address: u64) -> Option<Vec<u8>> {
+    let mut bytes = [0; LEN];
+    (code.read(address, &mut bytes) && is_return(arch, &bytes)).then(|| bytes.to_vec())
 }
 
 /// What the kernel saved, by `struct ucontext` (asm/ucontext.h, asm/sigcontext.h) at the stack pointer; on ARM behind a

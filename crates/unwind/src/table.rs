@@ -32,6 +32,8 @@ pub struct Sections {
     pub text: u64,
     /// The same of `.got`.
     pub got: u64,
+    /// The file has more tables, which are not here: stacks that end for want of one say so.
+    pub left_out: bool,
 }
 
 /// Gives bytes of a file's code.
@@ -52,6 +54,7 @@ pub struct Table {
     arch: Arch,
     frames: Option<Tables>,
     debug: Option<Tables>,
+    left_out: bool,
     code: Box<dyn Code>,
     rules: Vec<Rule>,
     by_rule: FxHashMap<Rule, u32>,
@@ -78,7 +81,7 @@ impl std::fmt::Debug for Table {
 impl Table {
     /// The tables in some sections. Damage is met when an entry is asked for that cannot be read: it covers nothing.
     pub fn new(arch: Arch, sections: Sections, code: Box<dyn Code>) -> Table {
-        let Sections { eh_frame, eh_frame_hdr, debug_frame, text, got } = sections;
+        let Sections { eh_frame, eh_frame_hdr, debug_frame, text, got, left_out } = sections;
         let bases = BaseAddresses::default().set_text(text).set_got(got);
         let frames = eh_frame.map(|Section { address, bytes }| {
             let bases = bases.clone().set_eh_frame(address);
@@ -93,7 +96,7 @@ impl Table {
         let used = |tables: &Tables| !tables.index.is_empty();
         let (frames, debug) = (frames.filter(used), debug.filter(used));
         let (by_rule, by_address) = (FxHashMap::default(), FxHashMap::default());
-        Table { arch, frames, debug, code, rules: Vec::new(), by_rule, by_address }
+        Table { arch, frames, debug, left_out, code, rules: Vec::new(), by_rule, by_address }
     }
 
     /// The address of `.eh_frame` by its header at `address`, for files whose sections have no names.
@@ -104,6 +107,14 @@ impl Table {
     /// What kind of CPU the file is for.
     pub fn arch(&self) -> Arch {
         self.arch
+    }
+
+    /// The end of a stack for want of a table: there may be one among those that were left out.
+    pub fn without(&self, end: StackEnd) -> StackEnd {
+        match end {
+            StackEnd::NoTables if self.left_out => StackEnd::LeftOut,
+            end => end,
+        }
     }
 
     /// Whether there are no tables: then nothing is known of any address.
@@ -149,21 +160,29 @@ impl Table {
     }
 
     fn search(&self, address: u64, exact: bool, context: &mut UnwindContext<usize>) -> Option<Rule> {
-        let mut code = [0; signal::LEN];
         let here = if exact { address } else { address.wrapping_add(1) };
-        if self.code.read(here, &mut code) && signal::is_return(self.arch, &code) {
+        let place = Place { address, here };
+        let frames = self.frames.as_ref().and_then(|tables| {
+            tables.row(&eh_frame_of(&tables.bytes, self.arch), place, context, self.arch, Part::Frames)
+        });
+        let found = frames.or_else(|| {
+            let tables = self.debug.as_ref()?;
+            tables.row(&debug_frame_of(&tables.bytes, self.arch), place, context, self.arch, Part::Debug)
+        });
+        // The code is read, from its file, only where it may be what handlers return to: no function begins in another.
+        let may_return = found.as_ref().is_none_or(|(rule, within)| rule.signal || !within);
+        if may_return && self.is_return(here) {
             return Some(signal::rule(self.arch));
         }
-        let frames = self.frames.as_ref().and_then(|tables| {
-            tables.row(&eh_frame_of(&tables.bytes, self.arch), address, context, self.arch, Part::Frames)
-        });
-        let rule = frames.or_else(|| {
-            let tables = self.debug.as_ref()?;
-            tables.row(&debug_frame_of(&tables.bytes, self.arch), address, context, self.arch, Part::Debug)
-        })?;
+        let (rule, _) = found?;
         // What the kernel saved says more than these.
         let lesser = rule.signal && self.arch == Arch::Aarch64;
         Some(if lesser { signal::rule(self.arch) } else { rule })
+    }
+
+    fn is_return(&self, here: u64) -> bool {
+        let mut code = [0; signal::LEN];
+        self.code.read(here, &mut code) && signal::is_return(self.arch, &code)
     }
 
     /// Whether a rule is of code that signal handlers return to.
@@ -171,33 +190,42 @@ impl Table {
         self.rules.get(rule as usize).is_some_and(|rule| rule.signal)
     }
 
-    /// The registers of the caller by a rule.
-    pub(crate) fn caller_of(
+    /// Makes the registers `now` those of the caller, by a rule.
+    pub(crate) fn to_caller(
         &self,
         rule: u32,
-        now: &Registers,
+        now: &mut Registers,
         stack: &StackCopy<'_>,
         exact: bool,
-    ) -> Result<Registers, StackEnd> {
+    ) -> Result<(), StackEnd> {
         let rule = self.rules.get(rule as usize).ok_or(StackEnd::BadFrame)?;
         let tables = match rule.part {
             Part::Frames => &self.frames,
             Part::Debug => &self.debug,
         };
-        rule.caller_of(now, stack, tables.as_ref().map_or(&[], |tables| &tables.bytes), exact)
+        rule.to_caller(now, stack, tables.as_ref().map_or(&[], |tables| &tables.bytes), exact)
     }
 }
 
+/// Where a rule is looked for.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The address that the entry has to cover.
+    address: u64,
+    /// Where the code goes on: the same, or one behind it.
+    here: u64,
+}
+
 impl Tables {
-    /// The rule of the row that covers an address.
+    /// The rule of the row that covers an address, and whether the code goes on within the entry, behind its beginning.
     fn row<'b, S>(
         &self,
         section: &S,
-        address: u64,
+        Place { address, here }: Place,
         context: &mut UnwindContext<usize>,
         arch: Arch,
         part: Part,
-    ) -> Option<Rule>
+    ) -> Option<(Rule, bool)>
     where
         S: UnwindSection<Bytes<'b>>,
         S::Offset: UnwindOffset<usize>,
@@ -208,7 +236,8 @@ impl Tables {
             return None;
         }
         let row = fde.unwind_info_for_address(section, &self.bases, context, address).ok()?;
-        Rule::of(row, fde.cie().return_address_register(), fde.is_signal_trampoline(), arch, part)
+        let rule = Rule::of(row, fde.cie().return_address_register(), fde.is_signal_trampoline(), arch, part)?;
+        Some((rule, fde.contains(here) && fde.initial_address() != here))
     }
 }
 

@@ -55,6 +55,7 @@ impl Walker {
         let mut now = *start;
         // Nothing was called from the innermost frame, nor from one that a signal interrupted.
         let mut exact = true;
+        let mut climb = Climb { may_fall: true };
         for _ in 0..DEEPEST {
             let at = if exact { now.pc } else { now.pc.wrapping_sub(1) };
             let (table, address) = match modules.table(at) {
@@ -68,16 +69,38 @@ impl Walker {
             let signal = rule.is_some_and(|rule| table.is_signal(rule));
             // Handlers return to it: no call of its own stands before it.
             visit(if signal { now.pc } else { at });
-            let caller = match rule {
-                Some(rule) => table.caller_of(rule, &now, stack, exact),
-                None => by_frame_pointer(&now, stack),
+            let below = now.sp();
+            let gone = match rule {
+                Some(rule) => table.to_caller(rule, &mut now, stack, exact),
+                None => by_frame_pointer(&mut now, stack).map_err(|end| table.without(end)),
             };
-            now = match caller {
-                Ok(caller) => caller,
-                Err(end) => return end,
+            let Err(end) = gone.and_then(|()| climb.step(below, now.sp_if_known(), exact, signal)) else {
+                exact = signal;
+                continue;
             };
-            exact = signal;
+            return end;
         }
         StackEnd::TooDeep
+    }
+}
+
+/// Whether frames go up: a caller's frame lies above that of what it called. Tables that say otherwise would lead round and
+/// round in the copied stack.
+struct Climb {
+    /// A signal handler may have run on a stack of its own, above the one that was interrupted. What the copy has is of that
+    /// stack, so that nothing can be read below it, and it happens once.
+    may_fall: bool,
+}
+
+impl Climb {
+    #[inline]
+    fn step(&mut self, below: u64, above: Option<u64>, exact: bool, signal: bool) -> Result<(), StackEnd> {
+        let above = above.ok_or(StackEnd::BadFrame)?;
+        // Where nothing was called yet the return address may be in a register, and nothing on the stack.
+        let level = exact && !signal && above == below;
+        if above > below || level || signal && std::mem::take(&mut self.may_fall) {
+            return Ok(());
+        }
+        Err(StackEnd::Downwards)
     }
 }

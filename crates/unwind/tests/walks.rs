@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use afterimage_unwind::{Arch, Code, Registers, Section, Sections, StackEnd};
 use common::File;
 use common::{Function, R10, RBP, RBX, RIP, RSP, SP, debug_frame, eh_frame, function, only_frames, registers, walked};
@@ -55,6 +58,87 @@ fn each_end_has_its_reason() {
     let mut file = File::of(&[with_words(0x1000, 0)]);
     let (frames, end) = walked(&mut file, &start, &vec![0x1010; 5000]);
     assert_eq!((frames.len(), end), (4096, StackEnd::TooDeep));
+}
+
+/// Whatever tables say: they cannot lead round and round in the copied stack.
+#[test]
+fn tables_that_lead_down_the_stack_end_a_walk() {
+    // One function leads up 101 words to the other, which leads down 101 words to the first.
+    let down = function(0x2000, vec![(4, Cfa(RSP, -808)), (4, Offset(RIP, 0))]);
+    let mut file = File::of(&[with_words(0x1000, 100), down]);
+    let mut stack = vec![0; 200];
+    (stack[0], stack[100]) = (0x1010, 0x2010);
+    let start = registers(0x1010, 1, 2, 3);
+    assert_eq!(walked(&mut file, &start, &stack), (vec![0x1010, 0x200f], StackEnd::Downwards));
+    // A frame that called another one has something on the stack.
+    let level = function(0x2000, vec![(4, Cfa(RSP, 0)), (4, Offset(RIP, 0))]);
+    let mut file = File::of(&[with_words(0x1000, 1), level]);
+    assert_eq!(walked(&mut file, &start, &[0, 0x2010, 0x1010]), (vec![0x1010, 0x200f], StackEnd::Downwards));
+    // One that nothing was called from yet may have its return address in a register, as the C library's vfork does.
+    let moved = gimli::write::CallFrameInstruction::Register(RIP, RBX);
+    let mut file =
+        File::of(&[function(0x1000, vec![(0, Cfa(RSP, 0)), (0, moved)]), with_words(0x2000, 1), outermost(0x3000)]);
+    let whole = (vec![0x1010, 0x200f, 0x300f], StackEnd::Complete);
+    assert_eq!(walked(&mut file, &registers(0x1010, 1, 0x2010, 3), &[7, 0x3010]), whole);
+    // Where the caller's stack is stands behind the end of the copy.
+    let lost = function(0x2000, vec![(4, Cfa(RSP, 16)), (4, Offset(RSP, 800))]);
+    let mut file = File::of(&[with_words(0x1000, 0), lost, with_words(0x3000, 0)]);
+    assert_eq!(walked(&mut file, &start, &[0x2010, 0, 0x3010]), (vec![0x1010, 0x200f], StackEnd::BadFrame));
+}
+
+/// A handler's stack may lie above the one that was interrupted, of which nothing was copied: its function is told, and no more.
+#[test]
+fn a_handler_on_a_stack_of_its_own_may_lie_above() {
+    let mut restorer = function(0x4000 - 1, Vec::new());
+    restorer.signal = true;
+    let constant = |value: u64| {
+        let mut expression = Expression::new();
+        expression.op_constu(value);
+        expression
+    };
+    restorer.rows = vec![(0, Cfa(RSP, -64)), (0, ValExpression(RIP, constant(0x2010)))];
+    let functions = [with_words(0x1000, 0), restorer, with_words(0x2000, 1)];
+    let start = registers(0x1010, 1, 2, 3);
+    let found = walked(&mut File::of(&functions), &start, &[0x4000, 0, 0]);
+    assert_eq!(found, (vec![0x1010, 0x4000, 0x2010], StackEnd::BadFrame));
+    // Not twice, or tables could go on with it.
+    let [first, mut restorer, _] = functions;
+    restorer.rows[1].1 = ValExpression(RIP, constant(0x4010));
+    let found = walked(&mut File::of(&[first, restorer]), &start, &[0x4000, 0, 0]);
+    assert_eq!(found, (vec![0x1010, 0x4000, 0x4010], StackEnd::Downwards));
+}
+
+/// Reading code means reading a file.
+#[test]
+fn code_is_read_only_where_it_may_be_what_handlers_return_to() {
+    struct Counted(Rc<Cell<u32>>);
+    impl Code for Counted {
+        fn read(&self, _: u64, _: &mut [u8]) -> bool {
+            self.0.set(self.0.get() + 1);
+            false
+        }
+    }
+    let functions = [with_words(0x1000, 2), with_words(0x2000, 1), outermost(0x3000)];
+    for (returns, frame, reads) in [(0x3010, 0x300f, 0), (0x3100, 0x30ff, 1), (0x8000, 0x7fff, 1)] {
+        let count = Rc::new(Cell::new(0));
+        let sections = only_frames(eh_frame(Arch::X86_64, &functions));
+        let mut file = File::with_code(Arch::X86_64, sections, Counted(count.clone()));
+        for _ in 0..2 {
+            let found = walked(&mut file, &registers(0x1010, 1, 2, 3), &[11, 12, 0x2010, 21, returns]);
+            assert_eq!(found.0, [0x1010, 0x200f, frame]);
+        }
+        assert_eq!(count.get(), reads, "{returns:#x}");
+    }
+}
+
+#[test]
+fn what_lacks_tables_that_were_left_out_says_so() {
+    let sections = Sections { left_out: true, ..only_frames(eh_frame(Arch::X86_64, &[with_words(0x1000, 0)])) };
+    let mut file = File::new(Arch::X86_64, sections);
+    let found = walked(&mut file, &registers(0x1010, 1, 2, 3), &[0x8010]);
+    assert_eq!(found, (vec![0x1010, 0x800f], StackEnd::LeftOut));
+    // What ends for another reason does not.
+    assert_eq!(walked(&mut file, &registers(0x1010, 1, 2, 3), &[]).1, StackEnd::Truncated);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use afterimage_perf_data::BuildId;
+use afterimage_symbols::kept::UnwindContent;
 use afterimage_symbols::lines::SourceFrame;
 use afterimage_symbols::{ObjectFile, PathKind, Reason, UnwindSections, demangle};
 use afterimage_unwind::Code;
@@ -25,6 +26,19 @@ impl Code for Opened {
         let code = self.0.code(address, to.len() as u64).filter(|code| code.len() == to.len());
         code.is_some_and(|code| {
             to.copy_from_slice(&code);
+            true
+        })
+    }
+}
+
+/// What an archive has of an object's code.
+struct Pieces(Arc<UnwindContent>);
+
+impl Code for Pieces {
+    fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        let piece = self.0.code.iter().find(|(start, _)| *start == address);
+        piece.and_then(|(_, bytes)| bytes.get(..to.len())).is_some_and(|code| {
+            to.copy_from_slice(code);
             true
         })
     }
@@ -84,10 +98,14 @@ impl Resolver {
     /// The unwind tables of an object.
     ///
     /// # Errors
-    /// Why there are none: as of [`file`](Resolver::file), but for archives, which keep none.
+    /// Why there are none: as of [`file`](Resolver::file).
     pub(crate) fn unwind_tables(&mut self, state: &State, id: ObjectId) -> Result<FoundTables, Reason> {
         let object = state.object_details(id).ok_or(Reason::NoMapping)?;
         self.ask_user(state);
+        if let Some(kept) = self.user.as_ref().and_then(|user| user.kept_tables(object)) {
+            let content = kept?;
+            return Ok(FoundTables { sections: content.sections.clone(), code: Box::new(Pieces(content)) });
+        }
         if object.kind == PathKind::Vdso {
             let own = self.user.as_mut().ok_or(Reason::NoFile)?.vdso(object)?;
             let sections = own.unwind_sections().map_err(|_| Reason::Damaged)?;

@@ -7,23 +7,26 @@ use std::sync::Arc;
 use afterimage_kernel_text::TextKind;
 use afterimage_perf_data::{AnySource, FileReader, JitPiece, SampleType};
 use afterimage_symbols::Reason;
-use afterimage_symbols::kept::{KeptContent, KeptObject, TextOfLine};
+use afterimage_symbols::kept::{KeptContent, KeptObject, KeptTables, TextOfLine, UnwindContent};
+use afterimage_unwind::return_code;
 use rustc_hash::FxHashSet;
 
-use super::Resolver;
 use super::user::kernel_name;
+use super::{FoundTables, Resolver};
 use crate::loc::{CpuMode, Loc, Place};
 use crate::replay::{ReplayOptions, Replayed, Sink};
 use crate::sample::TimedSample;
 use crate::state::{ObjectId, State};
 use crate::stats::ReplayStats;
-use crate::unwinding::{Naming, replay_unwinding};
+use crate::unwinding::{Naming, arch_of, replay_unwinding};
 
 /// What [`Resolver::keep`] gathered.
 #[derive(Debug)]
 pub struct Kept {
     /// For each object that samples fell into, its entry for an archive.
     pub objects: Vec<Vec<u8>>,
+    /// Of a recording with copied stacks: the unwind tables of each.
+    pub tables: Vec<Vec<u8>>,
     /// Symbols of the kernel, in the form of /proc/kallsyms.
     pub kernel_symbols: Vec<u8>,
     /// Objects with names.
@@ -34,8 +37,24 @@ pub struct Kept {
     pub jit: Vec<JitPiece>,
     /// Objects of which there was nothing to be kept, by their path and why.
     pub missing: Vec<(String, Reason)>,
+    /// Objects whose unwind tables were more than is kept: their stacks have one frame elsewhere.
+    pub without_tables: Vec<String>,
     /// What the replay saw.
     pub stats: ReplayStats,
+}
+
+/// Bytes of unwind tables that are kept at most.
+const MOST_TABLES: u64 = 256 << 20;
+
+/// The tables of an object, with the code that tells where signal handlers return to.
+fn content_of(found: FoundTables, offsets: &BTreeSet<u64>) -> UnwindContent {
+    let FoundTables { sections, code } = found;
+    let places: BTreeSet<u64> = offsets.iter().filter_map(|offset| sections.vaddr_of_offset(*offset)).collect();
+    let code = match arch_of(sections.machine) {
+        Some(arch) => places.into_iter().filter_map(|at| Some((at, return_code(arch, &*code, at)?))).collect(),
+        None => Vec::new(),
+    };
+    UnwindContent { sections, code }
 }
 
 /// Every place that samples tell of.
@@ -92,14 +111,16 @@ impl Resolver {
                 Place::Unmapped | Place::Elsewhere(_) => {}
             }
         }
-        let (objects, kernel_symbols) = (Vec::new(), Vec::new());
+        let unwound = stats.stack_ends.total() > 0;
         let mut kept = Kept {
-            objects,
-            kernel_symbols,
+            objects: Vec::new(),
+            tables: Vec::new(),
+            kernel_symbols: Vec::new(),
             named: 0,
             functions: 0,
             jit: state.jit().pieces_read(),
             missing: Vec::new(),
+            without_tables: Vec::new(),
             stats,
         };
         self.keep_kernel(&state, reader, &kernel, &mut kept, text);
@@ -113,7 +134,28 @@ impl Resolver {
             let content = user.keep(*id, object, offsets, text);
             kept.add(KeptObject { of: object.name(), content });
         }
+        if unwound {
+            self.keep_tables(&state, &by_object, &mut kept);
+        }
         kept
+    }
+
+    /// Keeps the unwind tables of objects that stacks lead through.
+    fn keep_tables(&mut self, state: &State, by_object: &BTreeMap<ObjectId, BTreeSet<u64>>, kept: &mut Kept) {
+        let mut room = MOST_TABLES;
+        for (id, offsets) in by_object {
+            let Some(object) = state.object_details(*id) else { continue };
+            let content = self.unwind_tables(state, *id).map(|found| content_of(found, offsets));
+            let content = match content {
+                Ok(content) if content.len() > room => {
+                    kept.without_tables.push(String::from_utf8_lossy(&object.path).into_owned());
+                    Err(Reason::TooLarge)
+                }
+                content => content.map(Arc::new),
+            };
+            room -= content.as_ref().map_or(0, |content| content.len());
+            kept.tables.push(KeptTables { of: object.name(), content }.encode());
+        }
     }
 
     fn keep_kernel(

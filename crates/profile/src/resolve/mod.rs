@@ -94,7 +94,7 @@ impl Resolver {
         let symbols = reader.private().map(|private| private.kernel_symbols.clone()).unwrap_or_default();
         let mut resolver = Resolver::with(features, symbols, options);
         if let Some(private) = reader.private() {
-            let (kept, damaged) = KeptObjects::read(&private.objects);
+            let (kept, damaged) = KeptObjects::read(&private.objects, &private.tables);
             (resolver.kept, resolver.damaged) = (kept, damaged.saturating_add(private.lost_objects));
             resolver.archive = private.archive.is_some();
             resolver.jit_told = private.jit.iter().map(|piece| piece.pid).collect();

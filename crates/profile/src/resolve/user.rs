@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use afterimage_perf_data::features::BuildIdEntry;
 use afterimage_perf_data::{BuildId, Features};
-use afterimage_symbols::kept::{FileName, KeptContent, KeptObject, ObjectName, TextOfLine};
+use afterimage_symbols::kept::{FileName, KeptContent, KeptObject, KeptTables, ObjectName, TextOfLine, UnwindContent};
 use afterimage_symbols::perfmap::PerfMap;
 use afterimage_symbols::source::RealFiles;
 use afterimage_symbols::{Finder, Live, ObjectFile, PathKind, Reason, Request, SymbolTable, vdso};
@@ -160,8 +160,15 @@ impl UserNames {
         self.first(object, |finder, request| finder.file(request))
     }
 
-    /// The file of an object as it is on this machine, also where an archive keeps some of it: tables that stacks are unwound
-    /// by are in no archive.
+    /// What an archive has of the tables that the stacks of an object are unwound by; `None` where nothing was kept of any.
+    pub(crate) fn kept_tables(&self, object: &Object) -> Option<Result<Arc<UnwindContent>, Reason>> {
+        let tables = Some(&self.kept.tables).filter(|tables| !tables.is_empty())?;
+        // What it does not know of was not there when it was made.
+        Some(tables.get(&object.name()).cloned().unwrap_or(Err(Reason::NoFile)))
+    }
+
+    /// The file of an object as it is on this machine, also where an archive keeps some of it: those of old versions have no tables
+    /// that stacks are unwound by.
     pub(crate) fn whole_file(&mut self, object: &Object) -> Result<ObjectFile, Reason> {
         if object.jit.is_some() {
             return Err(Reason::Anonymous);
@@ -329,16 +336,23 @@ pub(crate) struct KeptObjects {
     by_name: FxHashMap<ObjectName, Result<Arc<KeptContent>, Reason>>,
     /// The same for those that were asked for.
     by_id: FxHashMap<ObjectId, Option<Result<Arc<KeptContent>, Reason>>>,
+    tables: FxHashMap<ObjectName, Result<Arc<UnwindContent>, Reason>>,
 }
 
 impl KeptObjects {
     /// Reads what an archive holds; gives also how many there are that cannot be read.
-    pub(crate) fn read(objects: &[Vec<u8>]) -> (KeptObjects, u64) {
+    pub(crate) fn read(objects: &[Vec<u8>], tables: &[Vec<u8>]) -> (KeptObjects, u64) {
         let mut kept = KeptObjects::default();
         let mut damaged = 0;
         for bytes in objects {
             match KeptObject::decode(bytes) {
                 Some(object) => _ = kept.by_name.insert(object.of, object.content),
+                None => damaged += 1,
+            }
+        }
+        for bytes in tables {
+            match KeptTables::decode(bytes) {
+                Some(tables) => _ = kept.tables.insert(tables.of, tables.content),
                 None => damaged += 1,
             }
         }

@@ -62,28 +62,34 @@ impl Modules for View<'_> {
 
 fn load(state: &State, resolver: &mut Resolver, id: ObjectId, keep_open: bool) -> Result<Module, StackEnd> {
     let FoundTables { sections, code } = resolver.unwind_tables(state, id).map_err(end_of)?;
-    let UnwindSections { machine, eh_frame, eh_frame_hdr, debug_frame, text, got, mut segments } = sections;
-    let arch = match machine {
-        Machine::X86_64 => Arch::X86_64,
-        Machine::Aarch64 => Arch::Aarch64,
-        _ => return Err(StackEnd::NoTables),
-    };
+    let UnwindSections { machine, eh_frame, eh_frame_hdr, debug_frame, left_out, text, got, mut segments } = sections;
+    let arch = arch_of(machine).ok_or(StackEnd::NoTables)?;
     let section = |placed: Placed| Section { address: placed.address, bytes: placed.bytes };
     let (eh_frame, eh_frame_hdr) = (eh_frame.map(section), eh_frame_hdr.map(section));
     let code = if keep_open { code } else { Box::new(()) as Box<dyn Code> };
-    let table = Table::new(arch, Sections { eh_frame, eh_frame_hdr, debug_frame, text, got }, code);
+    let table = Table::new(arch, Sections { eh_frame, eh_frame_hdr, debug_frame, text, got, left_out }, code);
     if table.is_empty() {
-        return Err(StackEnd::NoTables);
+        return Err(table.without(StackEnd::NoTables));
     }
     // Where segments share a page of the file, code is what is meant.
     segments.sort_by_key(|segment| !segment.executable);
     Ok(Module { table, segments })
 }
 
+/// The CPUs of a machine, if stacks of them can be unwound.
+pub(crate) fn arch_of(machine: Machine) -> Option<Arch> {
+    match machine {
+        Machine::X86_64 => Some(Arch::X86_64),
+        Machine::Aarch64 => Some(Arch::Aarch64),
+        _ => None,
+    }
+}
+
 fn end_of(reason: Reason) -> StackEnd {
     match reason {
         Reason::Anonymous | Reason::Special | Reason::MapNotOwned | Reason::Damaged => StackEnd::NoTables,
         Reason::NoMapping => StackEnd::NoMapping,
+        Reason::TooLarge => StackEnd::LeftOut,
         _ => StackEnd::NoFile,
     }
 }

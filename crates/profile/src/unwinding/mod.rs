@@ -17,6 +17,7 @@ use crate::resolve::Resolver;
 use crate::said::Said;
 use crate::sample::TimedSample;
 use crate::state::State;
+pub(crate) use files::arch_of;
 use files::{Files, View};
 
 /// A sink that has a resolver: the files that hold unwind tables are found as those that hold names.

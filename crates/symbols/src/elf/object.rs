@@ -70,12 +70,29 @@ impl Builder {
         self.add_table(&object, true, Origin::Symtab)?;
         self.add_table(&object, false, Origin::Dynamic)?;
         let packed = object.section(b".gnu_debugdata").filter(|_| self.origin != Some(Origin::Symtab));
-        if let Some(packed) = packed {
-            let inner = debugdata::unpack(object.bytes(packed, ".gnu_debugdata")?)?;
-            self.add_symtab_of(inner.as_slice(), Origin::DebugData)?;
+        let beyond = packed.and_then(|packed| self.add_debug_data(&object, packed).err());
+        if let Some(error) = beyond {
+            // What passes a limit does not take the names with it that the object has beside it.
+            if error.kind() != ErrorKind::Limit || self.symbols.is_empty() {
+                return Err(error);
+            }
         }
         plt::add(&object, self)?;
         Ok(object.debuglink())
+    }
+
+    /// Adds the table in `.gnu_debugdata`.
+    fn add_debug_data<'d, E, R>(&mut self, object: &Object<'d, E, R>, packed: &'d E::SectionHeader) -> Result<(), Error>
+    where
+        E: FileHeader<Endian = Endianness>,
+        R: ReadRef<'d>,
+    {
+        const W: &str = ".gnu_debugdata";
+        if packed.sh_size(object.endian).into() > debugdata::MAX_OBJECT {
+            return Err(Error::new(ErrorKind::Limit, W));
+        }
+        let inner = debugdata::unpack(object.bytes(packed, W)?)?;
+        self.add_symtab_of(inner.as_slice(), Origin::DebugData)
     }
 
     /// Adds `.symtab`, or else `.dynsym`.

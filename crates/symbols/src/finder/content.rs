@@ -300,8 +300,10 @@ impl ObjectFile {
         let mut sections = UnwindSections::of(&Tables::of(&**source), source.len())?;
         if let (None, Some(debug)) = (&sections.debug_frame, debug) {
             // A debug file that cannot be read leaves the tables of the object.
-            let of_debug = UnwindSections::of(&Tables::of(&**debug), debug.len()).ok();
-            sections.debug_frame = of_debug.and_then(|sections| sections.debug_frame);
+            if let Ok(of_debug) = UnwindSections::of(&Tables::of(&**debug), debug.len()) {
+                sections.debug_frame = of_debug.debug_frame;
+                sections.left_out |= of_debug.left_out;
+            }
         }
         Ok(sections)
     }

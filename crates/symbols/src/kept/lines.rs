@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::TextOfLine;
+use super::{LineOf, TextOfLine};
 use crate::jit::Body;
 use crate::lines::{DwarfLines, SourceFrame};
 
@@ -156,6 +156,10 @@ struct Known {
     strings: FxHashMap<Arc<str>, u32>,
     frames: FxHashMap<Frame, u32>,
     chains: FxHashMap<Vec<u32>, u32>,
+    /// The text of a line, by the file's number among the strings and the line.
+    texts: FxHashMap<(u32, u32), u32>,
+    /// The MD5 of a file that has one, by its number.
+    sums: FxHashMap<u32, Option<[u8; 16]>>,
 }
 
 impl Building<'_, '_> {
@@ -202,7 +206,8 @@ impl Building<'_, '_> {
         if frames.is_empty() {
             return NOTHING;
         }
-        let links: Vec<u32> = frames.into_iter().map(|frame| self.frame(&frame)).collect();
+        let vaddr = addr.wrapping_sub(self.shift);
+        let links: Vec<u32> = frames.into_iter().map(|frame| self.frame(vaddr, &frame)).collect();
         if let Some(known) = self.known.chains.get(&links) {
             return *known;
         }
@@ -213,20 +218,34 @@ impl Building<'_, '_> {
         number
     }
 
-    fn frame(&mut self, frame: &SourceFrame) -> u32 {
-        let text = frame.file.as_deref().filter(|_| frame.line > 0).and_then(|file| (self.text)(file, frame.line));
-        let frame = Frame {
-            function: self.string(frame.function.as_deref()),
-            file: self.string(frame.file.as_deref()),
-            text: self.string(text.as_deref()),
-            line: frame.line,
-            column: frame.column,
+    fn frame(&mut self, vaddr: u64, frame: &SourceFrame) -> u32 {
+        let function = self.string(frame.function.as_deref());
+        let file = self.string(frame.file.as_deref());
+        let text = match frame.file.as_deref() {
+            // What an archive names is not here. Its texts are.
+            _ if self.lines.is_kept() => self.string(frame.text.as_deref()),
+            Some(path) if frame.line > 0 => self.text_of(vaddr, path, file, frame.line),
+            _ => 0,
         };
+        let frame = Frame { function, file, text, line: frame.line, column: frame.column };
         let next = number(self.kept.frames.len());
         *self.known.frames.entry(frame).or_insert_with(|| {
             self.kept.frames.push(frame);
             next
         })
+    }
+
+    /// What stands in a line of a file, which has the number `file` among the strings.
+    fn text_of(&mut self, vaddr: u64, path: &str, file: u32, line: u32) -> u32 {
+        if let Some(known) = self.known.texts.get(&(file, line)) {
+            return *known;
+        }
+        let lines = self.lines;
+        let md5 = *self.known.sums.entry(file).or_insert_with(|| lines.md5_of(vaddr, path));
+        let text = (self.text)(&LineOf { file: path, line, md5, owner: lines.owner() });
+        let number = self.string(text.as_deref());
+        self.known.texts.insert((file, line), number);
+        number
     }
 
     fn string(&mut self, text: Option<&str>) -> u32 {

@@ -58,7 +58,7 @@ impl KeptObject {
     }
 }
 
-fn put_name(out: &mut Vec<u8>, of: &ObjectName) {
+pub(super) fn put_name(out: &mut Vec<u8>, of: &ObjectName) {
     put_block(out, &of.path);
     match &of.file {
         FileName::Path => out.extend(0u32.to_le_bytes()),
@@ -76,7 +76,7 @@ fn put_name(out: &mut Vec<u8>, of: &ObjectName) {
     out.extend(delta.to_le_bytes());
 }
 
-fn name(c: &mut Cursor<'_>) -> Option<ObjectName> {
+pub(super) fn name(c: &mut Cursor<'_>) -> Option<ObjectName> {
     let path = c.block()?.to_vec();
     let file = match c.u32()? {
         0 => FileName::Path,
@@ -88,8 +88,18 @@ fn name(c: &mut Cursor<'_>) -> Option<ObjectName> {
     Some(ObjectName { path, file, own: (has != 0).then_some((pid, delta)) })
 }
 
+/// The number of a machine.
+pub(super) fn machine_code(machine: Machine) -> u32 {
+    MACHINES.iter().find(|(known, _)| *known == machine).map_or(0, |(_, code)| *code)
+}
+
+/// The machine of a number.
+pub(super) fn machine_of_code(code: u32) -> Machine {
+    MACHINES.iter().find(|(_, known)| *known == code).map_or(Machine::Other, |(machine, _)| *machine)
+}
+
 fn put_content(out: &mut Vec<u8>, content: &KeptContent) {
-    let machine = MACHINES.iter().find(|(machine, _)| *machine == content.machine).map_or(0, |(_, code)| *code);
+    let machine = machine_code(content.machine);
     let flags = if content.named { NAMED } else { 0 } | if content.jit { JIT } else { 0 };
     [machine, flags].iter().for_each(|word| out.extend(word.to_le_bytes()));
     put_block(out, content.path.as_os_str().as_bytes());
@@ -103,8 +113,7 @@ fn put_content(out: &mut Vec<u8>, content: &KeptContent) {
 }
 
 fn content(c: &mut Cursor<'_>) -> Option<KeptContent> {
-    let machine = c.u32()?;
-    let machine = MACHINES.iter().find(|(_, code)| *code == machine).map_or(Machine::Other, |(machine, _)| *machine);
+    let machine = machine_of_code(c.u32()?);
     let flags = c.u32()?;
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(c.block()?));
     let table = SymbolTable::decode(c.block()?)?;
