@@ -21,7 +21,6 @@ const fn both(long: &'static str, short: char) -> Later {
 const RECORD: &[Later] = &[
     long("affinity"),
     long("aio"),
-    long("all-cgroups"),
     long("all-kernel"),
     long("all-user"),
     long("aux-sample"),
@@ -29,7 +28,6 @@ const RECORD: &[Later] = &[
     both("branch-filter", 'j'),
     long("buildid-all"),
     long("buildid-mmap"),
-    both("cgroup", 'G'),
     both("clockid", 'k'),
     long("code-page-size"),
     both("compression-level", 'z'),
@@ -45,7 +43,6 @@ const RECORD: &[Later] = &[
     long("kernel-callchains"),
     long("max-size"),
     long("mmap-flush"),
-    long("namespaces"),
     long("no-bpf-event"),
     long("no-buffering"),
     both("no-buildid", 'B'),

@@ -38,6 +38,15 @@ pub(crate) struct RecordArgs {
     /// Record these threads
     #[arg(short = 't', long = "tid", value_name = "LIST")]
     pub(crate) tids: Option<String>,
+    /// Record each event only for tasks of a cgroup: a list of paths, one for each event, or one for all; a place left empty is everything. Takes -a or -C
+    #[arg(short = 'G', long = "cgroup", value_name = "NAMES", action = ArgAction::Append)]
+    pub(crate) cgroup: Vec<String>,
+    /// Record the cgroup of each sample, the paths of cgroups and the namespaces of processes: for report --sort container,nspid
+    #[arg(long = "all-cgroups")]
+    pub(crate) all_cgroups: bool,
+    /// Record the namespaces of processes
+    #[arg(long = "namespaces")]
+    pub(crate) namespaces: bool,
     /// Do not follow new threads and children
     #[arg(short = 'i', long = "no-inherit")]
     pub(crate) no_inherit: bool,

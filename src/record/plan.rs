@@ -6,6 +6,7 @@ use std::time::Duration;
 use afterimage_handler::Builtin;
 use afterimage_handler::gate::{Expression, GateError, GateErrorKind};
 use afterimage_kernel_text::Way;
+use afterimage_perf_event::cgroup::Cgroup;
 use afterimage_perf_event::config::{MAX_STACK_COPY, Rate, USER_REGISTERS};
 use afterimage_perf_event::facts::{Facts, parse_cpu_list};
 use afterimage_perf_event::spec;
@@ -32,7 +33,7 @@ const PAGES_UNUSED: usize = 1;
 /// Turns the options into a plan. What of them does not count is appended to `overridden`, a line each.
 pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String>) -> anyhow::Result<Plan> {
     let mut handler = handler::chosen(args.handler.as_deref(), &args.set)?;
-    let events = events(args, facts)?;
+    let mut events = events(args, facts)?;
     let by = by::plan(&args.by, events.len(), &mut handler)?;
     if args.no_callchain && by.as_ref().is_some_and(By::wants_stacks) {
         return Err(usage("--by: a stack is a key, and --no-callchain leaves none"));
@@ -50,11 +51,13 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         (None, Some(_)) => PAGES_COPIES,
         (None, None) => PAGES,
     };
+    let subject = subject(args, overridden)?;
+    in_cgroups(&mut events, &args.cgroup, &subject)?;
     let text = if args.no_text || by.is_some() { None } else { Some(text(args.text_ways.as_deref())?) };
     Ok(Plan {
         events,
         rate: rate(args, facts)?,
-        subject: subject(args, overridden)?,
+        subject,
         command: args.command.clone(),
         inherit: !args.no_inherit,
         callchain: chains != Chains::None,
@@ -69,6 +72,8 @@ pub(crate) fn plan(args: &RecordArgs, facts: &Facts, overridden: &mut Vec<String
         by,
         off_cpu: off_cpu(args)?,
         audit: args.audit,
+        cgroups: args.all_cgroups,
+        namespaces: args.all_cgroups || args.namespaces,
         text,
         command_line: command_line(),
     })
@@ -158,6 +163,28 @@ fn events(args: &RecordArgs, facts: &Facts) -> anyhow::Result<Vec<spec::EventSpe
         _ if !filtered => Err(usage("--filter: there is no tracepoint that it could filter")),
         _ => Ok(events),
     }
+}
+
+/// Gives each event its cgroup, in their order; one alone is for all of them.
+fn in_cgroups(events: &mut [spec::EventSpec], lists: &[String], subject: &Subject) -> anyhow::Result<()> {
+    let names: Vec<&str> = lists.iter().flat_map(|list| list.split(',')).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    if !matches!(subject, Subject::AllCpus | Subject::Cpus(_)) {
+        return Err(usage("-G: cgroups are recorded on whole CPUs: with -a or -C, without -p, -t or a command alone"));
+    }
+    if names.len() > events.len() {
+        let (names, events) = (names.len(), events.len());
+        return Err(usage(format!("-G: {names} cgroups for {events} events: each belongs to an event of -e")));
+    }
+    for (index, event) in events.iter_mut().enumerate() {
+        let name = if names.len() == 1 { names.first() } else { names.get(index) };
+        let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
+        let cgroup = Cgroup::open(name).map_err(|error| Problem::usage(format!("-G {name}: {error}")))?;
+        event.cgroup = Some(cgroup);
+    }
+    Ok(())
 }
 
 fn not_parsed(error: spec::SpecError) -> anyhow::Error {

@@ -25,6 +25,8 @@ pub(super) fn title(key: SortKey) -> &'static str {
         SortKey::Socket => "Socket",
         SortKey::Event => "Event",
         SortKey::Cgroup => "Cgroup",
+        SortKey::Container => "Container",
+        SortKey::NsPid => "NsPid",
         SortKey::CgroupId => "cgroup id (dev/inode)",
         SortKey::Weight => "Weight",
         SortKey::LocalWeight => "Local Weight",
@@ -80,6 +82,8 @@ pub(super) fn cell(to: &mut String, key: &Key, row: &Row, columns: &TraceColumns
         Key::Cpu(None) => to.write_str("-"),
         Key::Label(_, None) => to.write_str("(none)"),
         Key::Label(_, Some(value)) => to.write_str(&clean(&value.text)),
+        Key::Container(None) => to.write_str("-"),
+        Key::Container(Some(container)) => to.write_str(&clean(&container.to_string())),
         Key::CgroupId(id) => {
             let (dev, ino) = id.unwrap_or((0, 0));
             write!(to, "{dev}/{ino:#x}")

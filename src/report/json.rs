@@ -210,6 +210,13 @@ fn one_key(object: &mut Map<String, Value>, key: &Key) {
                 }
             }
         }
+        Key::Container(container) => put(
+            "container",
+            container.as_ref().map_or(
+                Value::Null,
+                |of| json!({"runtime": of.runtime.key(), "id": of.id, "pod": of.pod, "shown": of.to_string()}),
+            ),
+        ),
         Key::CgroupId(id) => {
             put("cgroup_inode", json!(id.map(|(_, ino)| ino)));
             put("cgroup_device", json!(id.map(|(dev, _)| dev)))

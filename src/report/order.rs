@@ -93,7 +93,8 @@ fn of_key(key: &Key, row: &Row, columns: &TraceColumns) -> Value {
         Key::Srcline(None) | Key::Line(_, None) | Key::Text(None) | Key::Label(_, None) => Value::Nothing,
         Key::Flag(_, holds) => holds.map_or(Value::Nothing, |holds| Value::Number(holds.into())),
         Key::CgroupId(Some((dev, ino))) => Value::Number(i128::from(*dev) << 64 | i128::from(*ino)),
-        Key::CgroupId(None) | Key::Source(_, None) | Key::Place(_, None) => Value::Nothing,
+        Key::Container(Some(container)) => Value::Text(container.to_string()),
+        Key::Container(None) | Key::CgroupId(None) | Key::Source(_, None) | Key::Place(_, None) => Value::Nothing,
         Key::Text(Some(_)) | Key::Source(..) | Key::Place(..) => {
             let mut text = String::new();
             // Writing to a String does not fail.

@@ -4,6 +4,8 @@
  *
  *   maker map|dump FOLDER MILLISECONDS
  *
+ * Compiled with IN_FILE it works in its own code at last.
+ *
  * It prints the places, and the time (CLOCK_MONOTONIC, ns) of the change, and takes its map or dump away at its end.
  */
 #define _GNU_SOURCE
@@ -127,6 +129,19 @@ static void tell_move(int dump, void *from, void *to, int index, const char *nam
 	fflush(told);
 }
 
+#ifdef IN_FILE
+/* Works for a time in the code of the program itself. */
+__attribute__((noinline)) static void spin_in_file(int ms)
+{
+	volatile uint64_t x = 1;
+	uint64_t end = now() + ms * 1000000ull;
+
+	while (now() < end)
+		for (int i = 0; i < 2000000; i++)
+			x = x * 31 + i;
+}
+#endif
+
 static int begin(int dump, const char *folder)
 {
 	struct head head = { 0x4a695444, 1, sizeof(head), 0, 0, getpid(), now(), 0 };
@@ -175,6 +190,9 @@ int main(int argc, char **argv)
 	tell_load(dump, a, 2, "usurper");
 	run(a, ms);
 	run(b, ms);
+#ifdef IN_FILE
+	spin_in_file(ms);
+#endif
 	fclose(told);
 	if (getenv("MAKER_KEEPS") == NULL)
 		unlink(path);

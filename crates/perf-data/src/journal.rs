@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::bytes::{Cursor, Out};
 use crate::features::{BpfBtf, BpfProgInfo};
 use crate::private::{
-    GateDesc, HandlerTypes, JIT_BYTES, Private, WayDesc, encode_counts, encode_types, entry, pack, to_json, unpack,
+    GateDesc, HandlerTypes, JIT_BYTES, NestedPid, Private, WayDesc, encode_counts, encode_types, entry, pack, to_json,
+    unpack,
 };
 use crate::texts::{TEXTS_AN_ENTRY, encode_images};
 use crate::{Endian, Error, ErrorKind, HandlerDesc, ImageId, JitPiece, RecordingTally, Result, TextDesc};
@@ -140,6 +141,14 @@ impl<W: Write + Seek> Writer<W> {
     /// When it cannot be written.
     pub fn jit(&mut self, piece: &JitPiece) -> Result<()> {
         self.append(entry::JIT, piece.encode())
+    }
+
+    /// Appends processes in pid namespaces of their own; all count.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn nested(&mut self, processes: &[NestedPid]) -> Result<()> {
+        self.append(entry::NESTED, to_json(&processes)?)
     }
 
     /// Appends an entry of any kind.

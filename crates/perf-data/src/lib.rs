@@ -59,7 +59,7 @@ pub use handler_record::{AiHdr, EmitPayload, LabelPayload, ValuePayload};
 pub use jit::JitPiece;
 pub use off_cpu::{OffCpuTally, Unit};
 pub use pipe::PipeWriter;
-pub use private::{ArchiveDesc, GateDesc, HandlerDesc, HandlerTypes, Private, TrueCounts, WayDesc};
+pub use private::{ArchiveDesc, GateDesc, HandlerDesc, HandlerTypes, NestedPid, Private, TrueCounts, WayDesc};
 pub use reader::FileReader;
 pub use record::{Callchain, Layout, RawRecord, Record, RecordHeader, Sample, SampleId, decode};
 pub use records::Records;

@@ -54,6 +54,8 @@ pub mod entry {
     pub const JIT: u32 = 14;
     /// The unwind tables of one object, see [`crate::Private::tables`].
     pub const TABLES: u32 = 15;
+    /// JSON of an array of [`crate::private::NestedPid`].
+    pub const NESTED: u32 = 16;
 }
 
 /// Bits of an entry's flags.
@@ -137,6 +139,21 @@ pub struct WayDesc {
     pub missing: Option<String>,
 }
 
+/// By what number a process in a pid namespace of its own knows itself.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NestedPid {
+    /// The process, by its number where the recorder was.
+    pub pid: u32,
+    /// From when on, ns on the recording's clock; 0: from before the recording.
+    #[serde(default)]
+    pub since_ns: u64,
+    /// Its number for itself.
+    pub own: u32,
+    /// The inode of its pid namespace; 0 where it is the recorder's.
+    #[serde(default)]
+    pub namespace: u64,
+}
+
 /// That a recording holds what names it elsewhere, and who put that in.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ArchiveDesc {
@@ -213,6 +230,9 @@ pub struct Private {
     pub jit: Vec<JitPiece>,
     /// Pieces of that which are damaged, or too many.
     pub lost_jit: u64,
+    /// Processes in pid namespaces of their own. Empty where namespaces were not recorded: where they were, the recorder
+    /// itself is among them.
+    pub nested: Vec<NestedPid>,
     /// Entries that are not known here; written back as they are.
     pub other: Vec<RawEntry>,
 }
@@ -278,6 +298,10 @@ impl Private {
                 self.gates.extend(more);
             }
             entry::WAYS => self.ways = json(data, "ways of the private section")?,
+            entry::NESTED => {
+                let more: Vec<NestedPid> = json(data, "processes of the private section")?;
+                self.nested.extend(more);
+            }
             entry::ARCHIVE => self.archive = Some(json(data, "archive entry of the private section")?),
             entry::OBJECT => self.objects.push(data.to_vec()),
             entry::JIT => self.take_jit(data, &mut { JIT_BYTES }),
@@ -417,6 +441,9 @@ impl Private {
         }
         if !self.ways.is_empty() {
             entries.push((entry::WAYS, to_json(&self.ways)?));
+        }
+        if !self.nested.is_empty() {
+            entries.push((entry::NESTED, to_json(&self.nested)?));
         }
         if let Some(archive) = &self.archive {
             entries.push((entry::ARCHIVE, to_json(archive)?));

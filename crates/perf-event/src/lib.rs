@@ -8,6 +8,7 @@
 //! - [`sys`]: the one place with perf system calls; all `unsafe` code of perf is there and in [`child`].
 
 pub mod caps;
+pub mod cgroup;
 pub mod child;
 pub mod config;
 pub mod facts;

@@ -206,7 +206,7 @@ impl Opening<'_> {
             _ => None,
         };
         let group = leader.as_ref().map(|fd| fd.as_fd());
-        match files::open(self.kernel.as_ref(), &spec.attr, tid, cpu, group) {
+        match files::open(self.kernel.as_ref(), &spec.attr, spec.cgroup.as_ref(), tid, cpu, group) {
             Ok(fd) => {
                 let fd = Arc::new(fd);
                 self.by_place.insert((index, tid, cpu), Arc::clone(&fd));

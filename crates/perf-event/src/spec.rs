@@ -17,6 +17,7 @@ pub use names::{hardware_events, software_events};
 
 use afterimage_perf_data::{Attr, AttrFlags};
 
+use crate::cgroup::Cgroup;
 use crate::config::Rate;
 use crate::facts::Facts;
 
@@ -97,6 +98,8 @@ pub struct EventSpec {
     pub precise_max: bool,
     /// A tracepoint's filter (`--filter`), set after opening.
     pub filter: Option<String>,
+    /// Only tasks of this cgroup; whole CPUs have to be recorded then.
+    pub cgroup: Option<Cgroup>,
 }
 
 impl EventSpec {
@@ -129,6 +132,7 @@ impl EventSpec {
             default_rate: None,
             precise_max: false,
             filter: None,
+            cgroup: None,
         }
     }
 }

@@ -40,6 +40,7 @@ mod host;
 mod jit;
 mod kernel_names;
 mod loading;
+mod nested;
 mod off_cpu;
 mod old;
 mod output;

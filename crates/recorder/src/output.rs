@@ -11,7 +11,8 @@ use std::time::Duration;
 use afterimage_perf_data::features::bit;
 use afterimage_perf_data::journal::{self, PackedEntry};
 use afterimage_perf_data::{
-    EventDesc, Features, FileWriter, GateDesc, HandlerDesc, HandlerTypes, JitPiece, PipeWriter, RecordingTally, WayDesc,
+    EventDesc, Features, FileWriter, GateDesc, HandlerDesc, HandlerTypes, JitPiece, NestedPid, PipeWriter,
+    RecordingTally, WayDesc,
 };
 
 use afterimage_symbols::file::FileBytes;
@@ -128,6 +129,13 @@ impl Output {
         let Output::File(output) = self else { return Ok(()) };
         let Some(journal) = &mut output.journal else { return Ok(()) };
         pieces.iter().try_for_each(|piece| journal.jit(piece)).map_err(|e| written(&output.path, e))
+    }
+
+    /// Tells of numbers that processes have for themselves. A stream has no place for that.
+    pub(crate) fn nested(&mut self, processes: &[NestedPid]) -> Result<(), RecordError> {
+        let Output::File(output) = self else { return Ok(()) };
+        let Some(journal) = output.journal.as_mut().filter(|_| !processes.is_empty()) else { return Ok(()) };
+        journal.nested(processes).map_err(|e| written(&output.path, e))
     }
 
     /// Tells of the ways to keep kernel text. A stream has no place for that.

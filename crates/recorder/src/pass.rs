@@ -10,6 +10,7 @@ use crate::book::RingOwner;
 use crate::by::Gather;
 use crate::files::MappedFiles;
 use crate::jit::Follower;
+use crate::nested::Nested;
 use crate::output::{Output, PassContent};
 use crate::session::Session;
 use crate::tallies;
@@ -36,6 +37,8 @@ pub(crate) struct Passes {
     pub(crate) gather: Option<Gather>,
     /// Maps and dumps of JIT compilers, where the recording has a place for what they tell.
     pub(crate) jit: Option<Follower>,
+    /// Numbers of processes in namespaces of their own, where those are recorded.
+    pub(crate) nested: Option<Nested>,
 }
 
 /// How the entries of one count table are written.
@@ -63,6 +66,7 @@ impl Passes {
             span: None,
             gather: None,
             jit: None,
+            nested: None,
         }
     }
 
@@ -100,6 +104,9 @@ impl Passes {
             counts.extend(waiting.drain(&session.cpus, &mut self.buffer, &mut self.span)?);
         }
         self.hear_compilers(output, true)?;
+        if let Some(nested) = &mut self.nested {
+            output.nested(&nested.take())?;
+        }
         if self.buffer.is_empty() {
             return output.news(&news);
         }
@@ -192,6 +199,9 @@ impl Passes {
                     }
                     if let Some(jit) = &mut self.jit {
                         jit.learn(&self.repaired);
+                    }
+                    if let Some(nested) = &mut self.nested {
+                        nested.learn(&self.repaired);
                     }
                     texts.learn(&self.repaired);
                     book.take(owner, &self.repaired, &mut self.buffer);

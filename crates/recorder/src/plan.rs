@@ -113,6 +113,10 @@ pub struct Plan {
     pub audit: bool,
     /// Which samples are kept; `None`: all.
     pub gate: Option<Expression>,
+    /// Samples carry their cgroup, and records tell its path.
+    pub cgroups: bool,
+    /// Records tell the namespaces of processes, and the recording their numbers in namespaces of their own.
+    pub namespaces: bool,
     /// How kernel text is kept; `None`: not at all.
     pub text: Option<capture::Options>,
     /// The command line for the recording's header.
@@ -141,6 +145,8 @@ impl Default for Plan {
             off_cpu: None,
             audit: false,
             gate: None,
+            cgroups: false,
+            namespaces: false,
             text: Some(capture::Options::default()),
             command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         }

@@ -25,6 +25,7 @@ use crate::control::{self, Control};
 use crate::finish::{self, Described};
 use crate::jit::Follower;
 use crate::loading::Loading;
+use crate::nested::Nested;
 use crate::off_cpu::{self, Waiting};
 use crate::output::Output;
 use crate::pass::Passes;
@@ -229,6 +230,8 @@ pub(crate) struct Live {
     pub(crate) loading: Loading,
     pub(crate) types: Vec<HandlerTypes>,
     sideband: Layout,
+    /// Cgroups have their paths.
+    cgroups: bool,
 }
 
 impl Live {
@@ -258,6 +261,7 @@ impl Live {
         // A stream has no place for what they tell.
         let to_file = matches!(plan.destination, Destination::File(_));
         passes.jit = to_file.then(|| Follower::new(sideband, &session.target));
+        passes.nested = (to_file && plan.namespaces).then(|| Nested::new(sideband));
         let (control, loading) = (None, Loading::default());
         Ok(Live {
             output,
@@ -272,6 +276,7 @@ impl Live {
             loading,
             types,
             sideband,
+            cgroups: plan.cgroups,
         })
     }
 
@@ -290,7 +295,10 @@ impl Live {
             synth::images::append(&self.sideband, &kallsyms, &mut records)?;
             (self.features.bpf_progs, self.features.bpf_btfs) = finish::programs(&programs);
         }
-        let mut scanner = Scanner::new(Path::new("/proc"));
+        if self.cgroups {
+            synth::groups::append(&self.sideband, &mut records)?;
+        }
+        let mut scanner = Scanner::new(Path::new("/proc"), self.passes.nested.is_some());
         match target {
             _ if self.passes.gather.as_ref().is_some_and(|gather| !gather.wants_maps()) => {}
             Target::Cpus(_) => scanner.all(&self.sideband, &mut records)?,
@@ -311,6 +319,9 @@ impl Live {
             self.passes.files.learn(record);
             if let Some(jit) = &mut self.passes.jit {
                 jit.learn(record);
+            }
+            if let Some(nested) = &mut self.passes.nested {
+                nested.learn(record);
             }
             session.texts.learn(record);
             rest = tail;
@@ -488,6 +499,9 @@ impl Live {
             jit.finish();
             output.jit(&jit.take())?;
             problems.extend(jit.problems());
+        }
+        if let Some(nested) = &mut passes.nested {
+            output.nested(&nested.take())?;
         }
         let mut texts = Finished::default();
         if session.texts.is_on() {

@@ -121,6 +121,9 @@ impl Session {
         }
         let (rate, callchain, stack_copy) = (plan.rate, plan.callchain, plan.stack_copy);
         let mut config = Config { rate, callchain, stack_copy, max_stack, ..Config::default() };
+        if plan.cgroups {
+            config.sample_type |= SampleType::CGROUP;
+        }
         if let Some(by) = &plan.by {
             by.fill_in(&mut config);
         }
@@ -148,6 +151,8 @@ impl Session {
         if texts.is_on() {
             wanted |= AttrFlags::TEXT_POKE;
         }
+        wanted.set(AttrFlags::CGROUP, plan.cgroups);
+        wanted.set(AttrFlags::NAMESPACES, plan.namespaces);
         if let Some(absent) = texts.absent().filter(|_| may_use_bpf()) {
             notes.push(format!("kernel text that goes is not kept: {absent}"));
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::bytes::Cursor;
 use crate::kept::KeptObject;
 use crate::lines::{BpfLines, BpfParts};
-use crate::{KernelTable, ObjectFile, jit, jitdump, perfmap};
+use crate::{KernelTable, ObjectFile, container, jit, jitdump, perfmap};
 
 /// A text in the form of /proc/kallsyms, or one of our tables as it is kept in the cache (after a first byte of 1).
 ///
@@ -105,6 +105,17 @@ pub fn perf_map(data: &[u8]) {
     code(builder);
     let map = perfmap::PerfMap::parse(data);
     std::hint::black_box((map.len(), map.lookup(0).is_some(), map.lookup(u64::MAX).is_some()));
+}
+
+/// The path of a cgroup.
+///
+/// Beside "no panic" it asserts that what is found has a text, and no more in it than the path has.
+pub fn cgroup_names(data: &[u8]) {
+    let path = String::from_utf8_lossy(data);
+    let Some(found) = container::of_cgroup(&path) else { return };
+    let shown = found.to_string();
+    assert!(!shown.is_empty() && found.id.len() <= path.len(), "{found:?} of {path:?}");
+    assert!(found.pod.is_none_or(|pod| pod.len() <= path.len()));
 }
 
 fn code(builder: jit::Builder) {

@@ -12,11 +12,13 @@
 //!   [`jit`]: both through time. [`vdso`]: the kernel's page of user code.
 //! * [`lines`]: source lines, of BPF code from BTF line info, of other code from DWARF. [`ObjectFile`]: the code itself.
 //! * [`kept`]: what an archive holds of an object, so that it answers elsewhere.
+//! * [`container`]: what the path of a cgroup says of a container.
 //! * [`demangle()`]: the form of a C++ or Rust name that people read.
 
 pub mod build_id;
 mod bytes;
 pub mod cache;
+pub mod container;
 mod demangle;
 mod elf;
 mod error;

@@ -16,8 +16,9 @@ fn folder(target: &str) -> PathBuf {
 
 #[test]
 fn replay() {
-    let targets: [(&str, Target); 5] = [
+    let targets: [(&str, Target); 6] = [
         ("btf_lines", fuzzing::btf_lines),
+        ("cgroup_names", fuzzing::cgroup_names),
         ("jitdump", fuzzing::jitdump),
         ("kallsyms", fuzzing::kallsyms),
         ("kept", fuzzing::kept),
@@ -42,6 +43,19 @@ fn kallsyms_seeds() -> [(&'static str, Vec<u8>); 3] {
     let hidden = b"0000000000000000 T _stext\n0000000000000000 T _etext\n";
     let table = [&[1], &*afterimage_symbols::KernelTable::parse(list).encode()].concat();
     [("list", list.to_vec()), ("hidden", hidden.to_vec()), ("table", table)]
+}
+
+/// Paths of a container, of one in a pod, and of a unit.
+fn cgroup_seeds() -> [(&'static str, String); 3] {
+    let id = "4f1e09c2ab37d1e6".repeat(4);
+    let pod = "2c48913c_b29f_11e7_9350_020968147796";
+    let in_pod =
+        format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice/cri-containerd-{id}.scope");
+    [
+        ("docker", format!("/system.slice/docker-{id}.scope")),
+        ("pod", in_pod),
+        ("unit", "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope/libvirt/a.service".to_owned()),
+    ]
 }
 
 /// Lines of maps: plain ones, code that takes the place of other code, and what is no line.
@@ -158,7 +172,9 @@ fn seeds() {
     let maps = map_seeds().map(|(name, bytes)| ("perf_map", name, bytes));
     let dumps = [("little", dump_seed(false, 0)), ("big", dump_seed(true, 0)), ("cut", dump_seed(false, 30))];
     let dumps = dumps.map(|(name, bytes)| ("jitdump", name, bytes));
-    for (target, name, bytes) in lines.into_iter().chain(names).chain(kept).chain(maps).chain(dumps) {
+    let groups = cgroup_seeds().map(|(name, path)| ("cgroup_names", name, path.into_bytes()));
+    let all = lines.into_iter().chain(names).chain(kept).chain(maps).chain(dumps).chain(groups);
+    for (target, name, bytes) in all {
         let path = folder(target).join(format!("seed-{name}"));
         if std::env::var_os("AFTERIMAGE_BLESS").is_some() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();

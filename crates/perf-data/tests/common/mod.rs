@@ -15,7 +15,7 @@ use afterimage_perf_data::record::{
 use afterimage_perf_data::texts::Loader;
 use afterimage_perf_data::{
     Attr, AttrFlags, BuildId, Endian, EventDesc, Features, FileWriter, HandlerDesc, HandlerTypes, ImageId, ImageUse,
-    JitPiece, Layout, Private, RecordingTally, SampleType, TextDesc, TrueCounts, context,
+    JitPiece, Layout, NestedPid, Private, RecordingTally, SampleType, TextDesc, TrueCounts, context,
 };
 
 pub const SAMPLES: usize = 300;
@@ -254,6 +254,7 @@ pub fn private() -> Private {
             path: b"/tmp/perf-5.map".to_vec(),
             data: b"7f0000001000 40 LazyCompile:*hot /srv/app.js:7\n".to_vec(),
         }],
+        nested: vec![NestedPid { pid: 77, since_ns: 40, own: 5, namespace: 4_026_532_201 }],
         ..Private::default()
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use afterimage_perf_data::{Attr, AttrFlags, ReadFormat};
 
 use super::{Note, OpenError, Target, files};
+use crate::cgroup::Cgroup;
 use crate::facts::Facts;
 use crate::spec::{EventClass, EventSpec, kind, software};
 use crate::sys::Kernel;
@@ -31,7 +32,8 @@ pub fn settle(
     for spec in &mut *specs {
         lower_frequency(facts, spec, &mut notes);
         lower_depth(facts, spec, &mut notes);
-        Settling { kernel, facts, places: &places, target }.one(spec, &mut notes)?;
+        let cgroup = spec.cgroup.clone();
+        Settling { kernel, facts, places: &places, target, cgroup: cgroup.as_ref() }.one(spec, &mut notes)?;
     }
     notes.extend(stand_ins(specs));
     Ok(notes)
@@ -66,7 +68,7 @@ pub(super) fn without_twins(specs: Vec<EventSpec>) -> Vec<EventSpec> {
     for (index, spec) in specs.iter().enumerate() {
         let is_twin = |other: &EventSpec| {
             let stands_in = spec.fallback_from.is_some() || other.fallback_from.is_some();
-            stands_in && (&spec.name, &spec.attr) == (&other.name, &other.attr)
+            stands_in && (&spec.name, &spec.attr, &spec.cgroup) == (&other.name, &other.attr, &other.cgroup)
         };
         let twin = kept.iter().any(is_twin) && !leads(&specs, index);
         places.push(kept.len());
@@ -94,6 +96,7 @@ struct Settling<'a> {
     facts: &'a Facts,
     places: &'a [(i32, i32)],
     target: &'a Target,
+    cgroup: Option<&'a Cgroup>,
 }
 
 impl Settling<'_> {
@@ -131,7 +134,7 @@ impl Settling<'_> {
         self.target.mark(&mut attr, false);
         let mut last = (-1, -1, io::Error::from_raw_os_error(libc::ENODEV));
         for &(tid, cpu) in self.places {
-            let cause = match files::open(self.kernel, &attr, tid, cpu, None) {
+            let cause = match files::open(self.kernel, &attr, self.cgroup, tid, cpu, None) {
                 Ok(_) => return Ok(()),
                 Err(cause) => cause,
             };

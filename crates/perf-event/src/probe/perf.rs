@@ -68,14 +68,14 @@ const BITS: [Bit; 6] = [
         name: "cgroup-records",
         flag: AttrFlags::CGROUP,
         since: "5.7",
-        with: "names of new cgroups could be recorded; record does not ask for them yet",
+        with: "record --all-cgroups tells cgroups apart by name, also those that are gone",
         without: "cgroups made while recording have numbers, no names",
     },
     Bit {
         name: "namespace-records",
         flag: AttrFlags::NAMESPACES,
         since: "4.12",
-        with: "the namespaces of new processes could be recorded; record does not ask for them yet",
+        with: "record --namespaces and --all-cgroups tell the namespaces of processes",
         without: "containers are told apart by cgroup alone",
     },
 ];

@@ -252,6 +252,17 @@ impl Kernel for Fake {
         Ok(fd)
     }
 
+    /// As for a process whose number is that of the descriptor.
+    fn perf_event_open_in(
+        &self,
+        attr: &Attr,
+        cgroup: BorrowedFd<'_>,
+        cpu: i32,
+        group: Option<BorrowedFd<'_>>,
+    ) -> io::Result<OwnedFd> {
+        self.perf_event_open(attr, cgroup.as_raw_fd(), cpu, group)
+    }
+
     fn enable(&self, fd: BorrowedFd<'_>, _group: bool) -> io::Result<()> {
         let mut state = self.answer(Call::Enable)?;
         let id = state.id_of(fd)?;

@@ -27,6 +27,16 @@ pub trait Kernel: Send + Sync + std::fmt::Debug {
     /// With E2BIG the kernel does not know the attr's size and has a non-zero field beyond what it knows.
     fn perf_event_open(&self, attr: &Attr, pid: i32, cpu: i32, group: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd>;
 
+    /// Opens one event for the tasks of a cgroup, whose folder is given, while they are on one CPU.
+    #[doc(alias = "PERF_FLAG_PID_CGROUP")]
+    fn perf_event_open_in(
+        &self,
+        attr: &Attr,
+        cgroup: BorrowedFd<'_>,
+        cpu: i32,
+        group: Option<BorrowedFd<'_>>,
+    ) -> io::Result<OwnedFd>;
+
     /// Starts counting; with `group`, for the whole group of a leader.
     #[doc(alias = "PERF_EVENT_IOC_ENABLE")]
     fn enable(&self, fd: BorrowedFd<'_>, group: bool) -> io::Result<()>;

@@ -30,26 +30,32 @@ fn check(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+fn open(attr: &Attr, pid: i32, cpu: i32, group: Option<BorrowedFd<'_>>, flags: u32) -> io::Result<OwnedFd> {
+    let mut bytes = encode(attr);
+    let group = group.map_or(-1, |fd| fd.as_raw_fd());
+    let flags = u64::from(flags | bindings::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `bytes` holds an encoded attr whose size field equals its length, and is writable because the kernel
+    // stores the size it knows there when it refuses; it lives through the call. The kernel keeps no pointer.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, bytes.as_mut_ptr(), pid, cpu, group, flags) };
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    check(fd)?;
+    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 impl Kernel for Real {
     fn perf_event_open(&self, attr: &Attr, pid: i32, cpu: i32, group: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
-        let mut bytes = encode(attr);
-        let group = group.map_or(-1, |fd| fd.as_raw_fd());
-        // SAFETY: `bytes` holds an encoded attr whose size field equals its length, and is writable because the kernel
-        // stores the size it knows there when it refuses; it lives through the call. The kernel keeps no pointer.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                bytes.as_mut_ptr(),
-                pid,
-                cpu,
-                group,
-                u64::from(bindings::PERF_FLAG_FD_CLOEXEC),
-            )
-        };
-        let fd = i32::try_from(fd).unwrap_or(-1);
-        check(fd)?;
-        // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        open(attr, pid, cpu, group, 0)
+    }
+
+    fn perf_event_open_in(
+        &self,
+        attr: &Attr,
+        cgroup: BorrowedFd<'_>,
+        cpu: i32,
+        group: Option<BorrowedFd<'_>>,
+    ) -> io::Result<OwnedFd> {
+        open(attr, cgroup.as_raw_fd(), cpu, group, bindings::PERF_FLAG_PID_CGROUP)
     }
 
     fn enable(&self, fd: BorrowedFd<'_>, group: bool) -> io::Result<()> {

@@ -152,7 +152,7 @@ impl<'f> Collector<'f> {
                 pid: has(SortKey::Pid),
                 tid: has(SortKey::Tid),
                 cpu: has(SortKey::Cpu),
-                cgroup: has(SortKey::Cgroup),
+                cgroup: has(SortKey::Cgroup) || has(SortKey::Container),
                 branches: options.branches(),
                 by_weight: options.by_weight,
             },

@@ -69,6 +69,7 @@ fn width(key: SortKey) -> usize {
         | SortKey::Cpu
         | SortKey::Event
         | SortKey::Cgroup
+        | SortKey::Container
         | SortKey::Parent => 0,
         // An address and its place; device and inode.
         SortKey::SymbolDaddr | SortKey::AddrFrom | SortKey::AddrTo | SortKey::CgroupId => 2,
@@ -182,6 +183,7 @@ impl More {
                 SortKey::DataPageSize => from.all.and_then(|all| all.data_page_size),
                 SortKey::CodePageSize => from.all.and_then(|all| all.code_page_size),
                 SortKey::Addr => Some(sample.ip),
+                SortKey::NsPid => from.state.own_pid(sample.pid).map(u64::from),
                 SortKey::Time => sample.time.map(|time| time - time.checked_rem(self.quantum).unwrap_or(0)),
                 SortKey::CgroupId => {
                     let (dev, ino) = from.state.cgroup_namespace(sample.tid).unwrap_or((NONE, NONE));

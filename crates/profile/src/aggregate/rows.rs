@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use afterimage_perf_data::{DataSrc, TextDesc};
+use afterimage_symbols::container::Container;
 use rustc_hash::FxHashMap;
 
 use super::collect::{Entry, NO_CPU};
@@ -42,6 +43,8 @@ pub enum Key {
     Label(Arc<str>, Option<Arc<Label>>),
     /// The cgroup's path; its number where no record told of its path.
     Cgroup(Arc<str>),
+    /// The container or unit of the cgroup; `None` where it is of none, or not known.
+    Container(Option<Container<'static>>),
     /// Device and inode of the cgroup namespace; `None` where no record told of it.
     CgroupId(Option<(u64, u64)>),
     /// A number that keys of this sort have: a weight, a size in bytes, an address, a time in ns. `None` where the sample does
@@ -113,7 +116,7 @@ impl Modes {
 }
 
 /// What tells the rows of one entry apart that its frames do not: values of the sort keys as numbers.
-type EntryPart = [u64; 7];
+type EntryPart = [u64; 8];
 
 /// The number of an entry's part above that of a frame's part.
 type RowKey = u64;
@@ -200,7 +203,7 @@ impl Profile {
         let next = u32::try_from(to.rows.len()).unwrap_or(u32::MAX);
         let at = *to.index.entry(key).or_insert(next);
         if at == next {
-            let keys = self.sort.iter().map(|sort| self.key(&to.shared.parents, *sort, event, entry, frame)).collect();
+            let keys = self.sort.iter().map(|sort| self.key(to.shared, *sort, event, entry, frame)).collect();
             to.rows.push(Row {
                 keys,
                 own: Weight::default(),
@@ -221,7 +224,7 @@ impl Profile {
     }
 
     fn entry_part(&self, to: &Rows<'_>, entry: &Entry) -> EntryPart {
-        let mut part = [0; 7];
+        let mut part = [0; 8];
         part[0] = to.shared.more_parts.get(entry.key.more as usize).copied().unwrap_or(0).into();
         for sort in &self.sort {
             match sort {
@@ -230,6 +233,9 @@ impl Profile {
                 SortKey::Tid => part[3] = entry.key.tid.into(),
                 SortKey::Cpu => part[4] = entry.key.cpu.into(),
                 SortKey::Cgroup => part[5] = entry.key.cgroup,
+                SortKey::Container => {
+                    part[7] = to.shared.containers.get(&entry.key.cgroup).map_or(0, |(number, _)| *number);
+                }
                 SortKey::Parent => {
                     part[6] = self.parent_of(&to.shared.parents, entry).map_or(0, |(_, number)| number.into());
                 }
@@ -239,7 +245,7 @@ impl Profile {
         part
     }
 
-    fn key(&self, parents: &[u32], sort: SortKey, event: usize, entry: &Entry, frame: &Frame) -> Key {
+    fn key(&self, shared: &Shared, sort: SortKey, event: usize, entry: &Entry, frame: &Frame) -> Key {
         let task = |tid: u32| self.state.comm_of(tid).cloned().unwrap_or_else(|| "".into());
         match sort {
             SortKey::Comm => Key::Comm(self.state.comm(entry.key.comm()).clone()),
@@ -273,7 +279,11 @@ impl Profile {
                 Some(path) => path.clone(),
                 None => format!("unknown {}", entry.key.cgroup).into(),
             }),
-            SortKey::Parent => Key::Parent(self.parent_of(parents, entry).map(|(frame, _)| frame.clone())),
+            SortKey::Parent => Key::Parent(self.parent_of(&shared.parents, entry).map(|(frame, _)| frame.clone())),
+            SortKey::Container => {
+                let found = shared.containers.get(&entry.key.cgroup);
+                Key::Container(found.map(|(_, container)| container.clone()))
+            }
             SortKey::CgroupId => Key::CgroupId(self.more.pair(entry.key.more, sort)),
             SortKey::Mem | SortKey::Snoop | SortKey::Tlb | SortKey::Locked | SortKey::Blocked => {
                 Key::Source(sort, self.more.get(entry.key.more, sort).map(DataSrc))

@@ -2,6 +2,7 @@
 //! many events there are.
 
 use afterimage_perf_data::DataSrc;
+use afterimage_symbols::container::{Container, of_cgroup};
 use rustc_hash::FxHashMap;
 
 use super::collect::Entry;
@@ -20,7 +21,12 @@ pub(crate) struct Shared {
     /// By place the number of the parent that it is, 0 where it is none; empty unless parents are asked for. As in perf they
     /// are told apart by their names.
     pub(crate) parents: Vec<u32>,
+    /// By cgroup, its container with a number; empty unless containers are asked for.
+    pub(crate) containers: Containers,
 }
+
+/// By cgroup, the number of its container and the container itself. Several cgroups may be of one.
+pub(crate) type Containers = FxHashMap<u64, (u64, Container<'static>)>;
 
 /// What tells frames apart as rows.
 type FramePart = [u64; 7];
@@ -86,7 +92,28 @@ impl Profile {
             frame_parts: self.frame_parts(),
             more_parts: self.more_parts(),
             parents: self.parents(),
+            containers: self.containers(),
         })
+    }
+
+    /// The containers of the cgroups that samples are of.
+    fn containers(&self) -> Containers {
+        let mut containers = Containers::default();
+        let mut numbers: FxHashMap<Container<'static>, u64> = FxHashMap::default();
+        if !self.sort.contains(&SortKey::Container) {
+            return containers;
+        }
+        for cgroup in self.entries.iter().map(|entry| entry.key.cgroup) {
+            if containers.contains_key(&cgroup) {
+                continue;
+            }
+            let path = self.state.cgroup(cgroup);
+            let Some(container) = path.and_then(|path| of_cgroup(path)).map(Container::into_owned) else { continue };
+            let next = numbers.len() as u64 + 1;
+            let number = *numbers.entry(container.clone()).or_insert(next);
+            containers.insert(cgroup, (number, container));
+        }
+        containers
     }
 
     /// What tells places apart as rows, by place.

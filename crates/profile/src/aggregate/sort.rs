@@ -34,6 +34,10 @@ pub enum SortKey {
     Event,
     /// The cgroup.
     Cgroup,
+    /// The container or unit that the cgroup is of.
+    Container,
+    /// The process by its number in its own pid namespace.
+    NsPid,
     /// The thread's cgroup namespace: device and inode of its file.
     CgroupId,
     /// The weight; of a row, that of all its samples.
@@ -106,7 +110,7 @@ pub enum SortKey {
 }
 
 /// Those that have a name without more, with what perf and the command line call them.
-const NAMED: [(SortKey, &str); 46] = [
+const NAMED: [(SortKey, &str); 48] = [
     (SortKey::Comm, "comm"),
     (SortKey::Dso, "dso"),
     (SortKey::Sym, "sym"),
@@ -122,6 +126,8 @@ const NAMED: [(SortKey, &str); 46] = [
     (SortKey::Event, "event"),
     (SortKey::Cgroup, "cgroup"),
     (SortKey::CgroupId, "cgroup_id"),
+    (SortKey::Container, "container"),
+    (SortKey::NsPid, "nspid"),
     (SortKey::Weight, "weight"),
     (SortKey::LocalWeight, "local_weight"),
     (SortKey::InsLat, "ins_lat"),

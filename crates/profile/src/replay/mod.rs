@@ -157,7 +157,9 @@ impl<'f> Run<'f> {
                 .unwrap_or_default(),
             targets,
             queue: Queue::new(options.max_pending),
-            state: State::new(reader.private().map_or(&[][..], |private| &private.texts)).with_jit(Jit::of(reader)),
+            state: State::new(reader.private().map_or(&[][..], |private| &private.texts))
+                .with_jit(Jit::of(reader))
+                .with_nested(reader.private().map_or(&[][..], |private| &private.nested)),
             known_texts: reader.private().is_some_and(|private| !private.texts.is_empty()),
             stats: ReplayStats {
                 finished: reader.finished(),

@@ -9,7 +9,7 @@ mod tasks;
 use std::sync::Arc;
 
 use afterimage_kernel_text::{TextId, TextKind, Timeline};
-use afterimage_perf_data::{BuildId, Callchain, TextDesc, context};
+use afterimage_perf_data::{BuildId, Callchain, NestedPid, TextDesc, context};
 use rustc_hash::FxHashMap;
 
 pub(crate) use jit::Jit;
@@ -47,6 +47,8 @@ pub struct State {
     timeline: Timeline,
     clock: Clock,
     jit: Jit,
+    /// Processes in pid namespaces of their own: from when on, and by what number. `None`: nobody asked.
+    nested: Option<FxHashMap<u32, Vec<(u64, u32)>>>,
     cgroups: FxHashMap<u64, Arc<str>>,
     /// By thread, device and inode of its cgroup namespace.
     cgroup_namespaces: FxHashMap<u32, (u64, u64)>,
@@ -66,6 +68,7 @@ impl State {
             clock: Clock::new(&timeline),
             timeline,
             jit: Jit::default(),
+            nested: None,
             cgroups: FxHashMap::default(),
             cgroup_namespaces: FxHashMap::default(),
             kernel_map: None,
@@ -78,6 +81,28 @@ impl State {
     pub(crate) fn with_jit(mut self, jit: Jit) -> State {
         self.jit = jit;
         self
+    }
+
+    /// The same, with what is known of processes in pid namespaces of their own.
+    pub(crate) fn with_nested(mut self, told: &[NestedPid]) -> State {
+        if told.is_empty() {
+            return self;
+        }
+        let mut nested: FxHashMap<u32, Vec<(u64, u32)>> = FxHashMap::default();
+        for process in told {
+            nested.entry(process.pid).or_default().push((process.since_ns, process.own));
+        }
+        nested.values_mut().for_each(|numbers| numbers.sort_unstable());
+        self.nested = Some(nested);
+        self
+    }
+
+    /// By what number a process knows itself now: another one in a pid namespace of its own. `None` where namespaces were not
+    /// recorded.
+    pub fn own_pid(&self, pid: u32) -> Option<u32> {
+        let numbers = self.nested.as_ref()?.get(&pid);
+        let now = numbers.and_then(|numbers| numbers.iter().rev().find(|(since, _)| *since <= self.clock.now));
+        Some(now.map_or(pid, |(_, own)| *own))
     }
 
     /// What is known of the code of JIT compilers.

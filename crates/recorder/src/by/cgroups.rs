@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use afterimage_perf_event::cgroup::{mount_of_events, unified_mount};
+
 /// Folders that are looked at in one walk.
 const MOST: usize = 1 << 16;
 
@@ -20,7 +22,7 @@ pub(crate) struct Cgroups {
 impl Cgroups {
     pub(crate) fn new() -> Cgroups {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Cgroups { root: mount_point(&mounts), paths: HashMap::new(), missing: HashSet::new() }
+        Cgroups { root: unified_mount(&mounts), paths: HashMap::new(), missing: HashSet::new() }
     }
 
     /// Looks for the paths of those that are not known. Best done soon: a cgroup goes with its last task.
@@ -39,16 +41,16 @@ impl Cgroups {
     }
 }
 
-/// The mount of the unified hierarchy that shows most of it. Fields of a line: id, parent, device, root, mount point, options, then ` - `
-/// and the type.
-fn mount_point(mountinfo: &str) -> Option<PathBuf> {
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        kind.starts_with("cgroup2 ").then_some((root.len(), PathBuf::from(point)))
-    });
-    mounts.min_by_key(|(root, _)| *root).map(|(_, point)| point)
+/// Number and path of every cgroup that events can tell apart, as of now.
+pub(crate) fn all() -> Vec<(u64, String)> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut paths = HashMap::new();
+    if let Some(root) = mount_of_events(&mounts) {
+        walk(&root, &mut paths);
+    }
+    let mut all: Vec<(u64, String)> = paths.into_iter().collect();
+    all.sort();
+    all
 }
 
 fn walk(root: &Path, paths: &mut HashMap<u64, String>) {
@@ -71,16 +73,6 @@ fn walk(root: &Path, paths: &mut HashMap<u64, String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_unified_hierarchy_is_found() {
-        let hybrid = "30 25 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro\n\
-                      31 30 0:27 /pod/x /mnt/part rw - cgroup2 cgroup2 rw,nsdelegate\n\
-                      32 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n\
-                      33 30 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
-        assert_eq!(mount_point(hybrid), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(mount_point("garbage\n1 2 3 - cgroup2 \n"), None);
-    }
 
     #[test]
     fn folders_are_found_by_their_inode() {

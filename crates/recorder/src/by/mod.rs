@@ -3,7 +3,7 @@
 //! No recording is written. Tables of all CPUs are emptied before the rings of a pass are, so that whatever told of a
 //! mapping or a text before a sample is there when its addresses are looked up.
 
-mod cgroups;
+pub(crate) mod cgroups;
 mod gather;
 mod readout;
 

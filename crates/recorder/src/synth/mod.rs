@@ -4,6 +4,7 @@
 //! what changes during the scan is in both, and nothing falls between.
 
 pub(crate) mod bpf;
+pub(crate) mod groups;
 pub(crate) mod images;
 pub(crate) mod kernel;
 mod processes;

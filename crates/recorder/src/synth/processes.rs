@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use afterimage_perf_data::record::{Comm, FileId, Mmap2, Task, cpumode, misc};
 use afterimage_perf_data::{BuildId, Layout, Record, Result};
 
+use super::groups;
 use super::procfs::{self, Mapping, Process};
 
 /// The name that the kernel's own records give to memory that no file backs.
@@ -17,12 +18,14 @@ pub(crate) struct Scanner {
     proc: PathBuf,
     build_ids: HashMap<((u32, u32), u64), Option<BuildId>>,
     refused: usize,
+    /// Whether their namespaces are told too.
+    namespaces: bool,
 }
 
 impl Scanner {
     /// A scanner of the given procfs, usually `/proc`.
-    pub(crate) fn new(proc: &Path) -> Scanner {
-        Scanner { proc: proc.to_owned(), build_ids: HashMap::new(), refused: 0 }
+    pub(crate) fn new(proc: &Path, namespaces: bool) -> Scanner {
+        Scanner { proc: proc.to_owned(), build_ids: HashMap::new(), refused: 0, namespaces }
     }
 
     /// Processes whose maps may not be read.
@@ -64,6 +67,9 @@ impl Scanner {
             Record::Fork(fork).encode(layout, out)?;
             let comm = Comm { pid: process.pid, tid: thread.tid, comm: &thread.comm, ..Comm::default() };
             Record::Comm(comm).encode(layout, out)?;
+            if self.namespaces {
+                groups::append_namespaces(&self.proc, layout, process.pid, thread.tid, out)?;
+            }
         }
         for mapping in &process.mappings {
             let file = self.identity(process.pid, mapping);

@@ -29,7 +29,9 @@ pub(crate) struct Finished {
 /// The entries of a journal that a finished recording takes over as they are. They are not unpacked together: a recording
 /// may have seen millions of texts, and what compilers told is taken as it was.
 pub(crate) fn carried(journal: &[u8]) -> Vec<PackedEntry<'_>> {
-    whole_entries(journal).filter(|found| matches!(found.kind, entry::TEXTS | entry::IMAGES | entry::JIT)).collect()
+    whole_entries(journal)
+        .filter(|found| matches!(found.kind, entry::TEXTS | entry::IMAGES | entry::JIT | entry::NESTED))
+        .collect()
 }
 
 fn whole_entries(journal: &[u8]) -> impl Iterator<Item = PackedEntry<'_>> {

@@ -50,6 +50,8 @@ pub(crate) fn plan(path: &Path, command: Vec<String>, ways: Option<Vec<Way>>) ->
         off_cpu: None,
         audit: false,
         gate: None,
+        cgroups: false,
+        namespaces: false,
         text: Some(TextOptions { ways, ..TextOptions::default() }),
         command_line: Vec::new(),
     }
