@@ -171,6 +171,9 @@ pub(crate) struct ReportArgs {
     /// Take each recorded branch for a sample, as keys of branches do [keys by default: comm,dso_from,symbol_from,symbol_to,cycles]
     #[arg(short = 'b', long)]
     pub(crate) branch_stack: bool,
+    /// Begin call chains with the branches that led to the sample [keys by default: srcline,sym,dso]
+    #[arg(long)]
+    pub(crate) branch_history: bool,
     /// Take weights for periods [keys by default: local_weight,mem,sym,dso,symbol_daddr,dso_daddr,snoop,tlb,locked,blocked,local_ins_lat]
     #[arg(long)]
     pub(crate) mem_mode: bool,

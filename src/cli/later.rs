@@ -81,7 +81,6 @@ const RECORD: &[Later] = &[
 ];
 
 const REPORT: &[Later] = &[
-    long("branch-history"),
     long("buildid"),
     both("column-widths", 'w'),
     long("demangle"),

@@ -107,6 +107,11 @@ impl GraphOptions {
     }
 }
 
+/// Whether words of `-g` say what tells frames apart.
+pub(crate) fn names_key(text: &str) -> bool {
+    text.split(',').any(|word| matches!(word.trim(), "function" | "address" | "srcline"))
+}
+
 /// A percentage: `0.5` or `0.5%`.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     let number: f64 = text.trim().trim_end_matches('%').parse().ok()?;

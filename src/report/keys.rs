@@ -73,6 +73,8 @@ pub(super) struct Keys {
 pub(super) const USUAL: &str = "comm,dso,sym";
 /// Of branches, as in perf.
 pub(super) const OF_BRANCHES: &str = "comm,dso_from,symbol_from,symbol_to,cycles";
+/// Where chains begin with branches, as in perf.
+pub(super) const OF_HISTORY: &str = "srcline,sym,dso";
 /// Of accesses to memory, as in perf.
 pub(super) const OF_MEMORY: &str =
     "local_weight,mem,sym,dso,symbol_daddr,dso_daddr,snoop,tlb,locked,blocked,local_ins_lat";

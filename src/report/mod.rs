@@ -16,8 +16,8 @@ use std::io::Write;
 
 use afterimage_perf_data::{FileReader, Private, SampleType};
 use afterimage_profile::{
-    AggregateOptions, EventProfile, Filters, Order, Pattern, ReplayOptions, ReplayStats, Resolver, Row, SortKey,
-    Weight, aggregate_with, replay_unwinding,
+    AggregateOptions, ChainKey, EventProfile, Filters, Order, Pattern, ReplayOptions, ReplayStats, Resolver, Row,
+    SortKey, Weight, aggregate_with, replay_unwinding,
 };
 
 use crate::cli::{Percentage, ReportArgs};
@@ -40,6 +40,7 @@ pub(crate) struct Plan {
     columns: TraceColumns,
     inline: bool,
     branches: bool,
+    branch_history: bool,
     by_weight: bool,
     time_quantum: u64,
     children: bool,
@@ -64,8 +65,13 @@ impl Plan {
         let usual = match (args.branch_stack, args.mem_mode) {
             (true, _) => keys::OF_BRANCHES,
             (false, true) => keys::OF_MEMORY,
+            (false, false) if args.branch_history => keys::OF_HISTORY,
             (false, false) => keys::USUAL,
         };
+        if args.branch_history && !args.call_graph.as_deref().is_some_and(graph::names_key) {
+            // As in perf: a branch is from one place to another.
+            graph.key = ChainKey::Address;
+        }
         let fields = args.fields.as_deref();
         // perf's default is --children, so the field needs no more there.
         let asks = |text: &str| text.split(',').any(|word| word.trim_start_matches('+').trim() == "overhead_children");
@@ -93,6 +99,10 @@ impl Plan {
                 Problem::usage("--mem-mode speaks of samples, and other keys or --branch-stack of branches").into()
             );
         }
+        if branches && args.branch_history {
+            let what = "--branch-history speaks of samples, and other keys or --branch-stack of branches";
+            return Err(Problem::usage(what).into());
+        }
         let parents = Pattern::parse(&args.parent)
             .map_err(|error| Problem::usage(format!("--parent {}: {}", args.parent, error.why)))?;
         let takes_parents = keys.sort.contains(&SortKey::Parent) || args.exclude_other;
@@ -101,6 +111,7 @@ impl Plan {
             columns: TraceColumns::default(),
             inline: args.inline,
             branches,
+            branch_history: args.branch_history,
             by_weight: args.mem_mode,
             time_quantum: quantum(&args.time_quantum)?,
             children: children && !branches,
@@ -151,6 +162,7 @@ impl Plan {
             labels: self.keys.labels.clone(),
             inline: self.inline,
             branches: self.branches,
+            branch_history: self.branch_history,
             by_weight: self.by_weight,
             time_quantum: self.time_quantum,
             chains: self.draws_chains() || self.children,
@@ -217,7 +229,7 @@ pub(crate) fn run(args: &ReportArgs, say: &Say) -> anyhow::Result<Exit> {
         if plan.header {
             crate::header::write(&mut to, &reader, &profile.stats)?;
         }
-        let chains: Vec<bool> = profile.events.iter().map(|e| has_chains(&reader, e.event)).collect();
+        let chains: Vec<bool> = profile.events.iter().map(|e| has_chains(&plan, &reader, e.event)).collect();
         if let (false, Some(gates)) = (plan.quiet, gates(&reader)) {
             writeln!(to, "# {gates}\n#")?;
         }
@@ -260,8 +272,11 @@ fn gates(reader: &FileReader<'_>) -> Option<String> {
     }
 }
 
-fn has_chains(reader: &FileReader<'_>, event: usize) -> bool {
-    reader.events().get(event).is_some_and(|event| event.attr.sample_type.contains(SampleType::CALLCHAIN))
+/// Whether samples of an event have something to draw: a call chain, or branches where those are drawn.
+fn has_chains(plan: &Plan, reader: &FileReader<'_>, event: usize) -> bool {
+    let drawn = if plan.branch_history { SampleType::BRANCH_STACK } else { SampleType::empty() };
+    let drawn = drawn.union(SampleType::CALLCHAIN);
+    reader.events().get(event).is_some_and(|event| event.attr.sample_type.intersects(drawn))
 }
 
 #[cfg(test)]

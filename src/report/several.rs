@@ -141,7 +141,7 @@ fn read(
     refused::say(input.name(), resolver.refused(), say);
     let not_used = refused::json(resolver.refused());
     std::mem::forget(resolver);
-    let chains = profile.events.iter().map(|event| has_chains(reader, event.event)).collect();
+    let chains = profile.events.iter().map(|event| has_chains(plan, reader, event.event)).collect();
     let gates = reader.private().map_or(&[][..], |private| &private.gates);
     let (told, gates) = (gates_of(reader), json!(gates));
     Ok(OneFile { name: input.name().to_owned(), profile, columns, chains, not_used, told, gates })

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use afterimage_perf_data::record::{BranchStack, Regs, StackUser};
 use afterimage_perf_data::{Attr, Callchain, Endian, Sample, SampleType, Words, context};
+use afterimage_testkit::{Need, has};
 use serde_json::{Value, json};
 
-use crate::common::{file, folder, stderr, text, word};
+use crate::common::{file, folder, perf, stderr, text, word};
 use crate::hand::{bytes, raw_event, sample, write};
 
 /// Three samples of process 7, of which one has no branches; of process 9 one with four branches, one with none.
@@ -96,4 +97,57 @@ fn what_filters_leave_out_is_not_unwound() {
     // Each sample of `script` is counted once.
     let script = crate::common::run(&["script", "-G", "-i", word(&path), "--pid", "7", "--dsos", "none"]);
     assert!(stderr(&script).contains("left out 8 of 8 samples: 3 by --pid, 5 by --dsos"), "{}", stderr(&script));
+}
+
+/// A sample with a loop among its branches and a call chain whose first frame a branch tells of. For perf, which
+/// leaves out as many outermost callers as there are branches, there are more of those.
+fn with_history(path: &Path, more: &[u64]) {
+    let words = [
+        // from, to, flags; the newest first.
+        [0x40_1010, 0x40_1100, 2],
+        [0x40_10fc, 0x40_1000, 2],
+        [0x40_2050, 0x40_2080, 2],
+        [0x40_20a0, 0x40_2040, 2],
+        [0x40_2050, 0x40_2080, 2],
+        [0x40_20a0, 0x40_2040, 2],
+    ];
+    let entries = bytes(words.as_flattened());
+    let branches = BranchStack { hw_index: None, entries: Words::new(&entries, Endian::Little), counters: None };
+    let chain = [&[context::USER, 0x40_1100, 0x40_2100, 0x40_3000, 0x40_4000], more].concat();
+    let chain = bytes(&chain);
+    let one = |nth| Sample {
+        ip: Some(0x40_1100),
+        branch_stack: Some(branches),
+        callchain: Some(Callchain::new(&chain, Endian::Little)),
+        ..sample(nth)
+    };
+    write(path, "x86_64", raw_event(SampleType::BRANCH_STACK | SampleType::CALLCHAIN), [one(0), one(1)]);
+}
+
+#[test]
+fn chains_begin_with_branches() {
+    let folder = folder();
+    let (path, theirs) = (file(&folder, "data"), file(&folder, "theirs"));
+    with_history(&path, &[]);
+    let options = ["--branch-history", "--sort", "comm", "-g", "folded,0,callee"];
+    let shown = text(&[&["report", "-q", "-i", word(&path)], &options[..]].concat());
+    let numbers = |chain: &str| -> Vec<u64> {
+        let chain = chain.rsplit_once(' ').map_or(chain, |(_, chain)| chain);
+        chain.split(';').map(|word| u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).unwrap()).collect()
+    };
+    let chain = shown.lines().find(|line| line.contains(';')).unwrap_or_else(|| panic!("{shown}"));
+    let branches = [0x40_1100, 0x40_1010, 0x40_1000, 0x40_10fc, 0x40_2080, 0x40_2050, 0x40_2040, 0x40_20a0];
+    // Places of callers are those of their calls.
+    assert_eq!(numbers(chain), [&branches[..], &[0x40_20ff, 0x40_2fff, 0x40_3fff]].concat());
+    let refused = crate::common::run(&["report", "-i", word(&path), "--branch-history", "-b"]);
+    assert_eq!(refused.status.code(), Some(2));
+    if !has("chains_begin_with_branches", &[Need::Perf]) {
+        return;
+    }
+    with_history(&theirs, &[0x40_5000, 0x40_5000, 0x40_5000, 0x40_5000]);
+    let perfs =
+        perf(&[&["report", "--stdio", "--no-children", "--no-inline", "-i", word(&theirs)], &options[..]].concat());
+    let chain = perfs.lines().find(|line| line.contains(';')).unwrap_or_else(|| panic!("{perfs}"));
+    println!("{chain}");
+    assert_eq!(numbers(chain), [&branches[..], &[0x40_2100, 0x40_3000, 0x40_4000]].concat());
 }

@@ -101,6 +101,20 @@ fn inlined_functions_are_frames_of_chains() {
     assert!(lines[0].starts_with("inlined.c:") && lines[0].ends_with(" (inlined)"), "{chain:?}");
     assert_eq!(lines[1..], [&"inlined.c:7 (inlined)", &"inlined.c:11"], "{chain:?}");
     assert!(!text(&["script", "-F", "ip,sym", "-i", word(&path)]).contains("inlined"));
+    // perf 6.1 has them where stacks were unwound from copies.
+    let copies = file(&folder, "copies");
+    let options_of_copies = ["--no-bpf-event", "--call-graph", "dwarf", "-e", "cpu-clock:u", "-F", "199"];
+    perf_record(&copies, &options_of_copies, &[word(&program)]);
+    // perf takes functions of the C library that have two names for inlined ones.
+    let ends = ["/inlined)", " inner (inlined)", " middle (inlined)"];
+    let of_program = |script: String| -> Vec<String> {
+        script.lines().filter(|line| ends.iter().any(|end| line.ends_with(end))).map(str::to_owned).collect()
+    };
+    let fields = ["-F", "ip,sym,dso", "-i", word(&copies)];
+    let ours = of_program(text(&[&["script", "--inline"], &fields[..]].concat()));
+    let theirs = of_program(perf(&[&["script"], &fields[..]].concat()));
+    assert!(ours.iter().any(|line| line.ends_with(" middle (inlined)")), "{ours:?}");
+    assert_eq!(ours, theirs);
     // Without asking there are none, and with --children they have rows.
     assert!(!text(&[&["report"], &options[..]].concat()).contains("inlined"));
     let children = text(&["report", "--children", "--inline", "-g", "none", "--sort", "sym", "-i", word(&path)]);

@@ -10,6 +10,7 @@ use afterimage_perf_data::{Callchain, FileReader, context};
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
+use super::history::History;
 use super::labels::{Labels, LabelsId};
 use super::more::{Columns, More, MoreId, Sampled};
 use super::places::{LocId, PartId, Places, StackId, Stacks};
@@ -80,6 +81,8 @@ struct Needs {
     cgroup: bool,
     /// Branches are looked at in place of samples.
     branches: bool,
+    /// Stacks begin with branches.
+    history: bool,
     /// Periods are weights.
     by_weight: bool,
 }
@@ -116,6 +119,7 @@ pub(crate) struct Collector<'f> {
     label: LabelsId,
     /// The stack that is being looked at.
     walked: Vec<LocId>,
+    history: History,
 }
 
 /// Filters by names at work while samples go by: what they leave out is neither kept nor unwound.
@@ -154,6 +158,7 @@ impl<'f> Collector<'f> {
                 cpu: has(SortKey::Cpu),
                 cgroup: has(SortKey::Cgroup) || has(SortKey::Container),
                 branches: options.branches(),
+                history: options.branch_history,
                 by_weight: options.by_weight,
             },
             filter: SampleFilter::new(&options.filters),
@@ -173,6 +178,7 @@ impl<'f> Collector<'f> {
             values: Vec::new(),
             label: 0,
             walked: Vec::new(),
+            history: History::default(),
         }
     }
 
@@ -300,10 +306,24 @@ impl<'f> Collector<'f> {
         walk_chain(sample.chain, sample.mode(), sample.ip, |addr, mode, caller| {
             self.walked.push(self.places.of(state, sample, mode, addr, caller));
         });
+        (leaf, self.stack_of_walked())
+    }
+
+    fn stack_of_walked(&mut self) -> StackId {
         let inner = self.walked.iter().take_while(|loc| self.places.is_kernel(**loc)).count();
         let (inner, outer) = self.walked.split_at(inner);
         let (inner, outer) = (self.stacks.part(inner), self.stacks.part(outer));
-        (leaf, self.stacks.stack(inner, outer))
+        self.stacks.stack(inner, outer)
+    }
+
+    /// Where a sample was taken, and its stack behind the branches that led to it.
+    #[cold]
+    fn with_history(&mut self, state: &State, sample: &TimedSample<'_>) -> (LocId, StackId) {
+        let branches = decoded(sample).and_then(|all| all.branch_stack).unwrap_or_default();
+        if !self.history.places(&mut self.walked, &mut self.places, state, sample, &branches) {
+            return self.find(state, sample);
+        }
+        (self.places.of(state, sample, sample.mode(), sample.ip, false), self.stack_of_walked())
     }
 }
 
@@ -356,7 +376,8 @@ impl Collector<'_> {
             }
         }
         let (leaf, stack, slot) = if self.needs.chains {
-            let (leaf, stack) = self.find(state, sample);
+            let (leaf, stack) =
+                if self.needs.history { self.with_history(state, sample) } else { self.find(state, sample) };
             (leaf, stack, Slot::NONE)
         } else {
             let (slot, leaf) = self.recent.find(state, sample);
@@ -484,7 +505,7 @@ fn weight_in(sample: &TimedSample<'_>, all: &Sample<'_>) -> u64 {
 }
 
 /// Whose an address in a sample is: branches lead into the kernel and out of it, and it reads data of both.
-fn mode_of(sample: &TimedSample<'_>, addr: u64) -> CpuMode {
+pub(crate) fn mode_of(sample: &TimedSample<'_>, addr: u64) -> CpuMode {
     match sample.mode() {
         CpuMode::Kernel | CpuMode::User | CpuMode::Unknown if addr >> 63 == 1 => CpuMode::Kernel,
         CpuMode::Kernel | CpuMode::User | CpuMode::Unknown => CpuMode::User,

@@ -1,6 +1,7 @@
 //! The aggregated profile: rows, call trees, folded stacks.
 
 mod collect;
+mod history;
 mod inline;
 mod labels;
 mod more;
@@ -56,6 +57,8 @@ pub struct AggregateOptions {
     pub inline: bool,
     /// Whether each branch of a sample is looked at in place of the sample, also without a key that speaks of branches.
     pub branches: bool,
+    /// Whether stacks begin with the branches that led to the sample (perf's `--branch-history`).
+    pub branch_history: bool,
     /// Whether periods are the weights of the samples (perf's `--mem-mode`).
     pub by_weight: bool,
     /// Steps in which [`SortKey::Time`] goes, ns; 0 tells all times apart.
@@ -77,6 +80,7 @@ impl Default for AggregateOptions {
             children: false,
             inline: false,
             branches: false,
+            branch_history: false,
             by_weight: false,
             time_quantum: 100_000_000,
             filters: Filters::default(),
