@@ -92,7 +92,7 @@ pub(crate) struct RecordArgs {
     /// With --off-cpu: distinct stacks that the kernel has room for between two passes, for each CPU, up to 32768
     #[arg(long = "off-cpu-entries", value_name = "N", requires = "off_cpu", hide_short_help = true)]
     pub(crate) off_cpu_entries: Option<u32>,
-    /// With --off-cpu: threads that there is room for at the same time [default: 16384]
+    /// With --off-cpu: threads that there is room for at the same time [default: 8192]
     #[arg(long = "off-cpu-threads", value_name = "N", requires = "off_cpu", hide_short_help = true)]
     pub(crate) off_cpu_threads: Option<u32>,
     /// Keep only those samples for which this holds, decided in the kernel: 'pid == 12 && comm ~ "kw*"' (docs/where.md)

@@ -1,6 +1,5 @@
 //! Time off CPU: what threads with known waits say of themselves, sums for each thread, and what is in no sample.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -66,11 +65,13 @@ fn sum<'v>(samples: impl Iterator<Item = &'v Value>) -> u64 {
     samples.map(|sample| number(&sample["period"])).sum()
 }
 
-/// Whether a time is that of a thread's own clocks, within one percent of what passed meanwhile.
+/// Whether a time is that of a thread's own clocks, within one percent of what passed meanwhile. What interrupts and hypervisors
+/// take from a thread that works is in its clock as little as it is time off CPU, so that one may be farther apart.
 fn agrees(what: &str, recorded: u64, known: u64, wall: u64) {
+    let most = if what.starts_with("yielding") { 4.0 } else { 1.0 };
     let percent = 100.0 * recorded.abs_diff(known) as f64 / wall as f64;
     println!("{what}: {recorded} recorded, {known} known, {wall} passed: {percent:.3} % apart");
-    assert!(percent < 1.0, "{what}: {recorded} recorded, {known} known, {wall} passed");
+    assert!(percent < most, "{what}: {recorded} recorded, {known} known, {wall} passed");
 }
 
 fn off_cpu(path: &Path) -> OffCpuTally {
@@ -176,25 +177,18 @@ fn a_process_that_runs_is_recorded() {
     let folder = folder();
     let path = file(&folder, "data");
     let program = workload::build().waits;
-    let child = Command::new(program).args(["200", "10"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(program).args(["100000", "10"]).stdout(Stdio::null()).spawn().unwrap();
     record(&path, &["--off-cpu", "-p", &child.id().to_string(), "--duration", "1"]);
-    let output = child.wait_with_output().unwrap();
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let tids: HashMap<u64, &String> =
-        told["threads"].as_object().unwrap().iter().map(|(name, one)| (number(&one["tid"]), name)).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
     let tally = off_cpu(&path);
     assert!(tally.cut_at_start.waits > 0 && tally.cut_at_end.waits > 0, "{tally:?}");
     let all = samples(&path);
-    assert!(all.iter().all(|sample| number(&sample["pid"]) == u64::from(child_pid(&told))));
+    assert!(all.iter().all(|sample| number(&sample["pid"]) == u64::from(child.id())));
     for name in ["sleeping", "locked", "reading"] {
-        let of = |sample: &&Value| tids.get(&number(&sample["tid"])).is_some_and(|of| *of == name);
-        let share = sum(all.iter().filter(of)) as f64 / 1e9;
-        assert!(share > 0.8, "{name}: {share} s of one");
+        let seconds = sum(all.iter().filter(|sample| sample["comm"] == name)) as f64 / 1e9;
+        assert!(seconds > 0.8, "{name}: {seconds} s of one");
     }
-}
-
-fn child_pid(told: &Value) -> u32 {
-    u32::try_from(number(&told["pid"])).unwrap()
 }
 
 #[test]

@@ -7,6 +7,7 @@
  * interrupts off and one switch after the other.
  */
 #include "table.bpf.h"
+#include "walk.bpf.h"
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
@@ -40,25 +41,6 @@ enum {
 };
 
 #define AI_PF_KTHREAD 0x00200000
-
-/* Words of a part of a stack, without its marker: the kernel's stacks are short, and bpf_get_stack gives at most 127. */
-#define AI_KERNEL_WORDS 64
-#define AI_USER_WORDS 128
-#define AI_LEFT_WORDS (AI_KERNEL_WORDS + AI_USER_WORDS + 2)
-
-/* A thread, as it was when it left a CPU. The iterator below hands it out as it is. */
-struct ai_left {
-	__u64 since; /* ns of CLOCK_MONOTONIC; 0 while it is on a CPU */
-	__u64 exec_id;
-	__u64 comm[2];
-	__u32 pid;
-	__u32 tid;
-	__u32 state;
-	__u32 cpu; /* that it left */
-	__u32 nr;  /* words that follow */
-	__u32 reserved;
-	__u64 word[AI_LEFT_WORDS];
-};
 
 /* Intervals, and how long they were together. */
 struct ai_waits {
@@ -206,28 +188,6 @@ static __always_inline struct ai_left *ai_new(void *map, __u32 tid)
 	return bpf_map_lookup_elem(map, &tid);
 }
 
-/*
- * One part of the stack of the thread that leaves, behind its marker; returns the words in use. The user part is walked by
- * frame pointers, and as far as its memory is there: a page that is not cannot be brought in here. Whoever unwinds by tables
- * puts another function in place of the call for the user part; it has to write no more words than this one.
- */
-static __always_inline __u64 ai_part(void *ctx, struct ai_left *left, __u64 at, __u32 most, __u64 flags, __u64 marker)
-{
-	__u64 *to;
-	long bytes;
-
-	barrier_var(at);
-	if (at > AI_KERNEL_WORDS + 1)
-		return at;
-	to = &left->word[at];
-	barrier_var(to);
-	bytes = bpf_get_stack(ctx, to + 1, most * sizeof(__u64), flags);
-	if (bytes < (long)sizeof(__u64))
-		return at;
-	*to = marker;
-	return at + 1 + ((__u64)bytes >> 3);
-}
-
 /* A thread that nobody has seen leave: it waits since the recording began, or since it is there. */
 static __always_inline void ai_first_seen(struct ai_left *left, struct task_struct *task, __u64 began)
 {
@@ -370,8 +330,8 @@ static __always_inline void ai_leaves(void *ctx, struct ai_watch *watch, struct 
 	ai_name(left, task);
 	left->state = ai_state_of(preempt, state);
 	left->cpu = bpf_get_smp_processor_id();
-	nr = ai_part(ctx, left, nr, AI_KERNEL_WORDS, 0, PERF_CONTEXT_KERNEL);
-	nr = ai_part(ctx, left, nr, AI_USER_WORDS, BPF_F_USER_STACK, PERF_CONTEXT_USER);
+	nr = ai_kernel_part(ctx, left, task);
+	nr = ai_user_part(ctx, left, task, nr);
 	left->nr = nr;
 	left->since = now;
 }
@@ -441,8 +401,9 @@ int BPF_PROG(ai_waking, struct task_struct *task)
 {
 	struct ai_watch *watch = ai_the_watch();
 	struct ai_left *left, *waker;
+	struct task_struct *current;
 	__u32 tid = task->pid;
-	__u64 nr = 0;
+	__u64 nr;
 
 	if (!watch || !*(volatile __u64 *)&watch->on)
 		return 0;
@@ -454,12 +415,13 @@ int BPF_PROG(ai_waking, struct task_struct *task)
 		waker = ai_new(&ai_wakes, tid);
 	if (!waker || waker->since)
 		return 0;
-	ai_name(waker, bpf_get_current_task_btf());
+	current = bpf_get_current_task_btf();
+	ai_name(waker, current);
 	waker->state = AI_RUNNABLE;
 	waker->cpu = bpf_get_smp_processor_id();
-	nr = ai_part(ctx, waker, nr, AI_KERNEL_WORDS, 0, PERF_CONTEXT_KERNEL);
-	nr = ai_part(ctx, waker, nr, AI_USER_WORDS, BPF_F_USER_STACK, PERF_CONTEXT_USER);
-	waker->nr = nr;
+	/* Which thread a stack was walked of does not matter to who compares its words. */
+	nr = ai_kernel_part(ctx, waker, current);
+	waker->nr = ai_user_part(ctx, waker, current, nr);
 	waker->since = bpf_ktime_get_ns();
 	return 0;
 }

@@ -31,6 +31,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 };
 
 enum {
@@ -64,6 +65,8 @@ struct pt_regs {
 };
 typedef struct pt_regs bpf_user_pt_regs_t;
 #define AI_REGS_IP(regs) ((regs)->ip)
+#define AI_REGS_SP(regs) ((regs)->sp)
+#define AI_REGS_FP(regs) ((regs)->bp)
 #define AI_REGS_USER(regs) (((regs)->cs & 3) == 3)
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
@@ -72,6 +75,8 @@ struct user_pt_regs {
 };
 typedef struct user_pt_regs bpf_user_pt_regs_t;
 #define AI_REGS_IP(regs) ((regs)->pc)
+#define AI_REGS_SP(regs) ((regs)->sp)
+#define AI_REGS_FP(regs) ((regs)->regs[29])
 #define AI_REGS_USER(regs) (((regs)->pstate & 0xf) == 0)
 #else
 #error "no register layout for this architecture"

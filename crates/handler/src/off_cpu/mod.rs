@@ -8,6 +8,7 @@ mod open;
 mod setup;
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::addr_of_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,10 +48,15 @@ pub struct Options {
     pub cpus: Vec<u32>,
     /// Distinct entries of each half of a table; `None` chooses by the number of tables.
     pub entries: Option<u32>,
-    /// Threads that there is room for at the same time; `None`: 16,384.
+    /// Threads that there is room for at the same time; `None`: 8,192.
     pub threads: Option<u32>,
     /// Who ends a wait is measured too.
     pub wakers: bool,
+    /// Where the kernel's function is that carries out system calls (`do_syscall_64`): on x86-64 its frame may have a gap of random
+    /// length. Empty where that is not known; then stacks of system calls are walked more often.
+    pub syscall: Range<u64>,
+    /// Every stack is walked, also one that cannot differ from one that was walked before.
+    pub walk_all: bool,
 }
 
 /// Why a thread is on no CPU (`enum ai_state` in src/bpf/off_cpu.bpf.c; the numbers are those of its enumerators).
@@ -158,6 +164,7 @@ pub struct OffCpu {
     programs: Vec<(&'static str, OwnedFd)>,
     open: Link,
     wakers: bool,
+    reuses: bool,
     /// Tables of waits; those of wakers stand behind them.
     waits_tables: usize,
     _links: Vec<Link>,
@@ -287,6 +294,11 @@ impl OffCpu {
     /// When the kernel's list of threads cannot be read.
     pub fn open_waits(&self) -> Result<Vec<OpenWait>> {
         open::read(&self.open)
+    }
+
+    /// Whether stacks are walked only where they may differ from those that were walked before.
+    pub fn reuses(&self) -> bool {
+        self.reuses
     }
 
     /// The loaded programs by name.

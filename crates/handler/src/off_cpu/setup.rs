@@ -14,8 +14,8 @@ use crate::skeleton::off_cpu::{OffCpuSkelBuilder, OpenOffCpuSkel};
 use crate::table::{Sizes, map_tables};
 use crate::{Error, ErrorKind, Result, cpus, libbpf_log};
 
-/// Threads that there is room for unless told otherwise: 26 MB.
-const THREADS: u32 = 16_384;
+/// Threads that there is room for unless told otherwise: 30 MB.
+const THREADS: u32 = 8192;
 /// Processes or threads that are looked at, those that they start included.
 const TARGETS: u32 = 16_384;
 
@@ -55,12 +55,21 @@ impl Dimensions {
     }
 }
 
+/// Loads the programs that walk stacks anew only where they may differ; where the kernel does not take these, the others.
 pub(super) fn load(options: &Options) -> Result<OffCpu> {
+    match options.walk_all || cfg!(not(target_arch = "x86_64")) {
+        true => load_way(options, false),
+        false => load_way(options, true).or_else(|_| load_way(options, false)),
+    }
+}
+
+fn load_way(options: &Options, reuses: bool) -> Result<OffCpu> {
     let dimensions = Dimensions::choose(options)?;
     let mut object = MaybeUninit::uninit();
     let (skeleton, log) = libbpf_log::capture(|| {
         let mut open = OffCpuSkelBuilder::default().open(&mut object)?;
         size(&mut open, options, &dimensions)?;
+        open.maps.rodata_data.as_mut().ok_or_else(no_constants)?.ai_reuses = reuses;
         open.load()
     });
     let skeleton = skeleton.map_err(|e| Error::libbpf(WHAT, &e, log).of_the_verifier())?;
@@ -98,6 +107,7 @@ pub(super) fn load(options: &Options) -> Result<OffCpu> {
         programs,
         open: attach(&progs.ai_open_waits)?,
         wakers: options.wakers,
+        reuses,
         waits_tables: dimensions.tables as usize,
         _links: links,
         nr_cpus: dimensions.nr_cpus,
@@ -137,6 +147,7 @@ fn size(open: &mut OpenOffCpuSkel<'_>, options: &Options, dimensions: &Dimension
     constants.ai_arena_words = sizes.arena;
     constants.ai_weak_order = cfg!(not(target_arch = "x86_64"));
     constants.ai_nr_tables = tables;
+    (constants.ai_syscall_from, constants.ai_syscall_to) = (options.syscall.start, options.syscall.end);
     constants.ai_wakers = options.wakers;
     constants.ai_min_ns = options.min_ns;
     constants.ai_whose = match options.whose {

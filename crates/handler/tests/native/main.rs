@@ -9,6 +9,7 @@ mod exact;
 mod gate;
 mod kernel_faults;
 mod object;
+mod off_cpu;
 mod probe;
 mod reach;
 mod rings;

@@ -128,6 +128,7 @@ impl Waiting {
         cpus: &[u32],
     ) -> Result<Option<Waiting>, RecordError> {
         let Some(wanted) = &plan.off_cpu else { return Ok(None) };
+        let trim = Trim::running();
         let min_ns = u64::try_from(wanted.min.as_nanos()).unwrap_or(u64::MAX);
         let options = Options {
             whose: whose(plan, facts, target)?,
@@ -137,11 +138,13 @@ impl Waiting {
             entries: wanted.entries,
             threads: wanted.threads,
             wakers: wanted.wakers,
+            syscall: trim.function("do_syscall_64"),
+            walk_all: false,
         };
         Ok(Some(Waiting {
             programs: OffCpu::load(&options)?,
             min_ns,
-            trim: Trim::running(),
+            trim,
             to: None,
             wakers: wanted.wakers,
             woken: Waits::default(),

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use afterimage_perf_data::context;
 use afterimage_symbols::KernelTable;
@@ -64,6 +65,13 @@ impl Trim {
     /// By the running kernel's symbols. Where they are hidden, stacks stay whole.
     pub(super) fn running() -> Trim {
         Trim { table: KernelTable::running().ok(), known: HashMap::new() }
+    }
+
+    /// Where a function of the kernel is; empty where that is not known.
+    pub(super) fn function(&self, name: &str) -> Range<u64> {
+        let Some(table) = &self.table else { return 0..0 };
+        let start = table.starts().find(|start| table.lookup(*start).is_some_and(|hit| hit.name == name));
+        start.and_then(|start| table.extent(start)).unwrap_or(0..0)
     }
 
     fn is_scheduler(&mut self, addr: u64) -> bool {
