@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use afterimage_kernel_text::{Text, TextId, TextKind};
-use afterimage_perf_data::{AnySource, FileReader};
+use afterimage_perf_data::{AnySource, EventDesc, FileReader, Unit};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aggregate::{EventProfile, EventSums, Weight, events};
@@ -136,8 +136,18 @@ pub fn annotate_from(
         things.add(&state, resolver, event, loc, weight);
     }
     let mut things = things.all;
-    things.sort_by_key(|thing| std::cmp::Reverse(thing.weight(None).period));
+    let off_cpu: Vec<bool> = (0..).zip(reader.events()).map(|(nth, event)| is_off_cpu(reader, nth, event)).collect();
+    // Times off CPU are never added to the weights of other events.
+    let weight = |thing: &Thing, waits: bool| {
+        let of = thing.hits.iter().filter(|(event, _)| off_cpu.get(**event).is_some_and(|is| *is == waits));
+        of.fold(0_u64, |sum, (_, hits)| sum.saturating_add(hits.total.period))
+    };
+    things.sort_by_key(|thing| (std::cmp::Reverse(weight(thing, false)), std::cmp::Reverse(weight(thing, true))));
     Things { events: events(reader, &spots.sums), things, state, stats }
+}
+
+fn is_off_cpu(reader: &FileReader<'_>, nth: usize, event: &EventDesc) -> bool {
+    Unit::is_off_cpu(event, nth, reader.private())
 }
 
 /// Samples by event and place.

@@ -269,6 +269,8 @@ impl Session {
                 cpus_of(&self.sampling).into_iter().map(stop).fold(Ok(()), Result::and)
             }
         };
+        // Before a command that is ended takes its threads with it.
+        self.off_cpu.iter_mut().for_each(Waiting::look);
         stopped.map_err(RecordError::system("end of sampling"))?;
         match &self.outputs {
             Some(outputs) => outputs.disable().map_err(RecordError::system("end of the handler rings")),

@@ -70,7 +70,7 @@ struct ai_wait_counts {
 struct ai_watch {
 	__u64 on;
 	__u64 since;  /* when the recording began: ns of CLOCK_MONOTONIC */
-	__u64 missed; /* a thread found no room: one that is seen for the first time may have been away before */
+	__u64 missed; /* when a thread found no room last: one of before that may have been away, and nobody knows since when */
 };
 
 enum {
@@ -139,13 +139,10 @@ static __always_inline void ai_add(struct ai_waits *waits, __u64 ns)
 	waits->ns += ns;
 }
 
-/* Threads of the kernel wait for work by nature, and the idle ones are what runs when nobody does. */
 static __always_inline bool ai_is_target(const struct task_struct *task)
 {
 	__u32 id = ai_whose == AI_PROCESSES ? task->tgid : task->pid;
 
-	if (!task->pid || (task->flags & AI_PF_KTHREAD))
-		return false;
 	return ai_whose == AI_EVERYBODY || bpf_map_lookup_elem(&ai_targets, &id);
 }
 
@@ -177,6 +174,15 @@ static __always_inline void ai_name(struct ai_left *left, const struct task_stru
 	left->comm[1] = *(__u64 *)&task->comm[8];
 }
 
+/* What is known of a thread; null where that is nothing, or of another one that had its number. */
+static __always_inline struct ai_left *ai_known(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	struct ai_left *left = bpf_map_lookup_elem(&ai_threads, &tid);
+
+	return left && left->born == task->start_time ? left : 0;
+}
+
 /* A place for a thread that has none; null without room. */
 static __always_inline struct ai_left *ai_new(void *map, __u32 tid)
 {
@@ -186,6 +192,12 @@ static __always_inline struct ai_left *ai_new(void *map, __u32 tid)
 	if (!blank || bpf_map_update_elem(map, &tid, blank, 0))
 		return 0;
 	return bpf_map_lookup_elem(map, &tid);
+}
+
+/* Threads of the kernel wait for work by nature, and the idle ones are what runs when nobody does. */
+static __always_inline bool ai_is_none(const struct task_struct *task)
+{
+	return !task->pid || (task->flags & AI_PF_KTHREAD);
 }
 
 /* A thread that nobody has seen leave: it waits since the recording began, or since it is there. */
@@ -303,13 +315,16 @@ static __always_inline void ai_store(struct ai_wait_counts *counts, const struct
 		ai_add(&counts->woken_lost, ns);
 }
 
-static __always_inline void ai_leaves(void *ctx, struct ai_watch *watch, struct ai_wait_counts *counts, bool preempt,
-				      struct task_struct *task, __u32 state, __u64 now)
+static __always_inline void ai_leaves(void *ctx, struct ai_watch *watch, bool preempt, struct task_struct *task,
+				      __u32 state, __u64 now)
 {
 	__u32 tid = task->pid;
-	struct ai_left *left = bpf_map_lookup_elem(&ai_threads, &tid);
+	struct ai_left *left;
 	__u64 nr = 0;
 
+	if (ai_is_none(task))
+		return;
+	left = ai_known(task);
 	if (state & AI_TASK_DEAD) {
 		if (left)
 			bpf_map_delete_elem(&ai_threads, &tid);
@@ -321,11 +336,12 @@ static __always_inline void ai_leaves(void *ctx, struct ai_watch *watch, struct 
 		if (!ai_is_target(task))
 			return;
 		left = ai_new(&ai_threads, tid);
-	}
-	if (!left) {
-		counts->lost_threads++;
-		watch->missed = 1;
-		return;
+		if (!left) {
+			/* It is counted when it comes back. */
+			watch->missed = now;
+			return;
+		}
+		left->born = task->start_time;
 	}
 	ai_name(left, task);
 	left->state = ai_state_of(preempt, state);
@@ -340,16 +356,24 @@ static __always_inline void ai_comes(struct ai_watch *watch, struct ai_wait_coun
 				     __u64 now)
 {
 	__u32 tid = task->pid;
-	struct ai_left *left = bpf_map_lookup_elem(&ai_threads, &tid), *waker = 0;
+	struct ai_left *left, *waker = 0;
 	__u64 ns;
 
+	if (ai_is_none(task))
+		return;
+	left = ai_known(task);
 	if (!left) {
 		if (!ai_is_target(task))
 			return;
 		left = ai_new(&ai_threads, tid);
-		if (!left || watch->missed) {
+		if (!left) {
+			watch->missed = now;
 			counts->lost_threads++;
-			watch->missed = 1;
+			return;
+		}
+		left->born = task->start_time;
+		if (watch->missed && left->born <= watch->missed) {
+			counts->lost_threads++;
 			return;
 		}
 		ai_first_seen(left, task, watch->since);
@@ -387,7 +411,7 @@ int BPF_PROG(ai_switch, bool preempt, struct task_struct *prev, struct task_stru
 		return 0;
 	counts->switches++;
 	now = bpf_ktime_get_ns();
-	ai_leaves(ctx, watch, counts, preempt, prev, prev_state, now);
+	ai_leaves(ctx, watch, preempt, prev, prev_state, now);
 	ai_comes(watch, counts, next, now);
 	return 0;
 }
@@ -407,7 +431,7 @@ int BPF_PROG(ai_waking, struct task_struct *task)
 
 	if (!watch || !*(volatile __u64 *)&watch->on)
 		return 0;
-	left = bpf_map_lookup_elem(&ai_threads, &tid);
+	left = ai_known(task);
 	if (!left || !left->since)
 		return 0;
 	waker = bpf_map_lookup_elem(&ai_wakes, &tid);
@@ -433,7 +457,7 @@ int BPF_PROG(ai_forked, struct task_struct *parent, struct task_struct *child)
 	__u32 id = ai_whose == AI_PROCESSES ? child->tgid : child->pid;
 	__u8 one = 1;
 
-	if (ai_is_target(parent))
+	if (!ai_is_none(parent) && ai_is_target(parent))
 		bpf_map_update_elem(&ai_targets, &id, &one, 0);
 	return 0;
 }
@@ -449,23 +473,26 @@ int BPF_PROG(ai_ended, struct task_struct *task)
 	return 0;
 }
 
-/* Run after the end, over all threads: those that still wait. */
+/* Run after the end, over all threads: those that still wait, with 0 as `since` where that is not known. */
 SEC("iter/task")
 int ai_open_waits(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct ai_watch *watch = ai_the_watch();
 	struct ai_left *left;
-	__u32 tid, one = 1;
+	__u32 one = 1;
 	__u64 nr;
 
 	if (!task || !watch)
 		return 0;
-	tid = task->pid;
-	left = bpf_map_lookup_elem(&ai_threads, &tid);
+	if (ai_is_none(task))
+		return 0;
+	left = ai_known(task);
+	if (left && !left->since)
+		return 0;
 	if (!left) {
 		/* One that never left a CPU and never came to one: it waits since the beginning, or is on one all the time. */
-		if (!ai_is_target(task) || watch->missed || (task->__state & AI_TASK_DEAD))
+		if (!ai_is_target(task) || (task->__state & AI_TASK_DEAD))
 			return 0;
 		if (bpf_core_field_exists(task->on_cpu) && task->on_cpu)
 			return 0;
@@ -474,9 +501,10 @@ int ai_open_waits(struct bpf_iter__task *ctx)
 			return 0;
 		ai_first_seen(left, task, watch->since);
 		left->state = ai_state_of(false, task->__state);
+		/* Or it found no room as it left: then nobody knows since when. */
+		if (watch->missed && task->start_time <= watch->missed)
+			left->since = 0;
 	}
-	if (!left->since)
-		return 0;
 	nr = left->nr;
 	barrier_var(nr);
 	if (nr > AI_LEFT_WORDS)

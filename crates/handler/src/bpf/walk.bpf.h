@@ -61,6 +61,7 @@ struct ai_left {
 	__u32 next_frames;
 	__u32 age;
 	__u32 reserved1;
+	__u64 born; /* start_time of the thread: its number may have been another's */
 	struct ai_walked walked[AI_WAYS];
 	struct ai_frames frames[AI_WAYS];
 };

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// A thread that waits. The fields are those of `struct ai_left` in src/bpf/off_cpu.bpf.c.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenWait {
-    /// Since when, ns of CLOCK_MONOTONIC; not before the beginning.
+    /// Since when, ns of CLOCK_MONOTONIC; not before the beginning. 0 of a thread that there was no room for: nobody knows.
     pub since: u64,
     /// How often the task had called exec.
     pub exec_id: u64,

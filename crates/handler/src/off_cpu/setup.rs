@@ -59,7 +59,10 @@ impl Dimensions {
 pub(super) fn load(options: &Options) -> Result<OffCpu> {
     match options.walk_all || cfg!(not(target_arch = "x86_64")) {
         true => load_way(options, false),
-        false => load_way(options, true).or_else(|_| load_way(options, false)),
+        false => load_way(options, true).or_else(|error| match error.kind() {
+            ErrorKind::Verifier => load_way(options, false),
+            _ => Err(error),
+        }),
     }
 }
 

@@ -273,7 +273,7 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
         .map(|(event, (desc, sums))| EventProfile {
             event,
             name: name(reader, event, desc).into(),
-            unit: Unit::of(desc, event, reader.private()),
+            unit: unit(reader, event, desc),
             off_cpu: Unit::is_off_cpu(desc, event, reader.private()),
             read: sums.read,
             total: sums.weight,
@@ -284,6 +284,15 @@ pub(crate) fn events(reader: &FileReader<'_>, sums: &[EventSums]) -> Vec<EventPr
             short_user_stacks: sums.short_user_stacks,
         })
         .collect()
+}
+
+/// What the periods of an event count; those of a handler's output count what those of its samples do.
+fn unit(reader: &FileReader<'_>, event: usize, desc: &EventDesc) -> Unit {
+    let handlers = reader.private().map_or(&[][..], |private| &private.handlers);
+    let of = handlers.iter().find(|h| h.output_event == Some(event) && h.event != event);
+    let of = of.and_then(|handler| Some((handler.event, reader.events().get(handler.event)?)));
+    let (event, desc) = of.unwrap_or((event, desc));
+    Unit::of(desc, event, reader.private())
 }
 
 /// What filters left out of an event, without those that left out nothing.

@@ -71,8 +71,10 @@ pub(crate) struct Waiting {
     woken: Waits,
     started: u64,
     stopped: Option<u64>,
-    /// Who waits at the end has been asked.
-    ended: bool,
+    /// Who waits at the end, until that is written.
+    open: Vec<OpenWait>,
+    /// Threads that waited at the end, and nobody knows since when.
+    open_unknown: u64,
     delivered: Waits,
     cut_at_start: Waits,
     cut_at_end: Waits,
@@ -91,6 +93,9 @@ pub(crate) fn check(plan: &Plan) -> Result<(), RecordError> {
     }
     if plan.destination == crate::Destination::Pipe {
         return refuse("its counts have no place in the pipe form");
+    }
+    if plan.gate.is_some() {
+        return refuse("--where chooses among samples, and waits are none");
     }
     if matches!(plan.subject, Subject::Cpus(_)) {
         return refuse("a thread that waits is on no CPU, so that none can be chosen");
@@ -150,7 +155,8 @@ impl Waiting {
             woken: Waits::default(),
             started: 0,
             stopped: None,
-            ended: false,
+            open: Vec::new(),
+            open_unknown: 0,
             delivered: Waits::default(),
             cut_at_start: Waits::default(),
             cut_at_end: Waits::default(),
@@ -208,6 +214,14 @@ impl Waiting {
         self.stopped.get_or_insert_with(now_ns);
     }
 
+    /// Asks who waits now. Programs that were under way when it [stopped](Waiting::stop) must be through.
+    pub(crate) fn look(&mut self) {
+        match self.programs.open_waits() {
+            Ok(open) => self.open = open,
+            Err(error) => self.problem = Some(format!("who waited at the end is not in the recording: {error}")),
+        }
+    }
+
     /// Writes what was measured since the last time as samples, and after the end those who still wait. Gives the events, and
     /// for how many waits each sample stands.
     pub(crate) fn drain(
@@ -219,6 +233,26 @@ impl Waiting {
         let Some((event, layout)) = &self.to else { return Ok(Vec::new()) };
         let (event, layout) = (*event, *layout);
         let (mut counts, mut failed) = (Vec::new(), None);
+        // Wakers first: a wait is stored before its waker, so that no waker is here whose wait is not.
+        let mut by_waker = Vec::new();
+        for &cpu in cpus {
+            let (trim, woken) = (&mut self.trim, &mut self.woken);
+            self.programs.drain_wakers(cpu, &mut |entry| {
+                woken.add(Waits { waits: entry.count, ns: entry.period });
+                by_waker.push(entry.count);
+                let wait = Wait {
+                    pid: entry.pid,
+                    tid: entry.tid,
+                    cpu,
+                    time: entry.first_time,
+                    ns: entry.period,
+                    labels: [name_in(entry).map(Said::Woken), None],
+                    chain: entry.chain,
+                };
+                let written = wait.encode(ID + 1, trim, &layout, out, span);
+                failed = failed.take().or(written.err());
+            });
+        }
         for &cpu in cpus {
             let (trim, delivered, cut) = (&mut self.trim, &mut self.delivered, &mut self.cut_at_start);
             self.programs.drain(cpu, &mut |entry| {
@@ -241,36 +275,9 @@ impl Waiting {
                 failed = failed.take().or(written.err());
             });
         }
-        let mut by_waker = Vec::new();
-        for &cpu in cpus {
-            let (trim, woken) = (&mut self.trim, &mut self.woken);
-            self.programs.drain_wakers(cpu, &mut |entry| {
-                woken.add(Waits { waits: entry.count, ns: entry.period });
-                by_waker.push(entry.count);
-                let wait = Wait {
-                    pid: entry.pid,
-                    tid: entry.tid,
-                    cpu,
-                    time: entry.first_time,
-                    ns: entry.period,
-                    labels: [name_in(entry).map(Said::Woken), None],
-                    chain: entry.chain,
-                };
-                let written = wait.encode(ID + 1, trim, &layout, out, span);
-                failed = failed.take().or(written.err());
-            });
-        }
-        if let (Some(end), false) = (self.stopped, self.ended) {
-            self.ended = true;
-            match self.programs.open_waits() {
-                Ok(open) => {
-                    for wait in open {
-                        if self.still_waits(&wait, end, &layout, out, span)? {
-                            counts.push(1);
-                        }
-                    }
-                }
-                Err(error) => self.problem = Some(format!("who waited at the end is not in the recording: {error}")),
+        for wait in std::mem::take(&mut self.open) {
+            if self.still_waits(&wait, &layout, out, span)? {
+                counts.push(1);
             }
         }
         match failed {
@@ -286,12 +293,16 @@ impl Waiting {
     fn still_waits(
         &mut self,
         open: &OpenWait,
-        end: u64,
         layout: &Layout,
         out: &mut Vec<u8>,
         span: &mut Option<(u64, u64)>,
     ) -> Result<bool, RecordError> {
-        let ns = end.saturating_sub(open.since);
+        let Some(end) = self.stopped.filter(|end| open.since < *end) else { return Ok(false) };
+        if open.since == 0 {
+            self.open_unknown += 1;
+            return Ok(false);
+        }
+        let ns = end - open.since;
         let waits = Waits { waits: 1, ns };
         if ns < self.min_ns {
             self.open_below.add(waits);
@@ -317,7 +328,8 @@ impl Waiting {
         let mut total = counts.ended;
         total.add(self.cut_at_end);
         total.add(self.open_below);
-        total.add(Waits { waits: counts.lost_threads, ns: 0 });
+        let threads = counts.lost_threads + self.open_unknown;
+        total.add(Waits { waits: threads, ns: 0 });
         let tally = OffCpuTally {
             event: self.to.as_ref().map_or(0, |(event, _)| *event),
             name: NAME.to_owned(),
@@ -328,7 +340,7 @@ impl Waiting {
             lost: OffCpuLost {
                 full: counts.lost_full,
                 collision: counts.lost_collision,
-                threads: counts.lost_threads,
+                threads,
                 unwritten: Waits::default(),
             },
             cut_at_start: self.cut_at_start,
