@@ -39,6 +39,7 @@ pub(crate) const SUITE: &[Member] = &[
 const SHORT: &[&str] = &[
     "handler::by",
     "handler::context",
+    "handler::off_cpu",
     "handler::page_faults",
     "handler::stub",
     "handler::swap",
