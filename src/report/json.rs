@@ -1,6 +1,5 @@
 //! The report as one JSON object, `afterimage/report/1`. Keys are only ever added.
 
-use std::cmp::Ordering;
 use std::io::{self, Write};
 
 use afterimage_perf_data::Private;
@@ -57,8 +56,8 @@ fn one_event(profile: &Profile, plan: &Plan, event: usize) -> Value {
     let tally = tally_of(profile, event);
     let mut rows = profile.rows(event);
     rows.retain(|row| plan.shows(row, total));
-    // Of equal rows the one whose first sample came first is the first.
-    let order = order::order(plan, &rows, |_| &plan.columns, |_, _| Ordering::Equal);
+    let row = |nth: usize| (&rows[nth], &plan.columns);
+    let order = order::order(plan, &rows, |_| &plan.columns, |a, b| order::by_texts(plan, row(a), row(b)));
     let rows: Vec<Value> = order.iter().map(|nth| one_row(&rows[*nth], plan, total, &plan.columns)).collect();
     let mut object = Map::new();
     object.insert("name".into(), json!(&*shown.name));

@@ -110,8 +110,9 @@ impl Keys {
         }
         order.iter().for_each(|shown| put(&mut keys.shown, *shown));
         keys.shown.iter().for_each(|shown| put(&mut order, *shown));
-        // Behind the last number nothing but texts are left.
-        if let Some(last) = order.iter().rposition(|shown| !matches!(shown, Shown::Key(_))) {
+        // What stands behind the last number are texts, which decide where all else is equal.
+        let is_text = |shown: &Shown| matches!(shown, Shown::Key(nth) if keys.sort.get(*nth).is_some_and(is_name));
+        if let Some(last) = order.iter().rposition(|shown| !is_text(shown)) {
             order.truncate(last + 1);
         }
         keys.order = order;
@@ -178,6 +179,11 @@ impl Keys {
             self.sort.len() - 1
         }))
     }
+}
+
+/// Whether the values of a key are names, which are ordered as they are shown.
+fn is_name(key: &SortKey) -> bool {
+    matches!(key, SortKey::Comm | SortKey::Dso | SortKey::Sym | SortKey::Event | SortKey::Cgroup | SortKey::Parent)
 }
 
 /// Puts a column behind the others, unless it is there.
@@ -276,6 +282,7 @@ mod tests {
         let order = |text, children| parse(text, children).unwrap().order;
         assert_eq!(order("comm,sym", false), [Overhead]);
         assert_eq!(order("comm,sym", true), [Children, Overhead]);
+        assert_eq!(order("comm,pid,sym", false), [Overhead, Key(0), Key(1)]);
         assert_eq!(order("time,comm,overhead,sym", false), [Key(0), Key(1), Overhead]);
         assert_eq!(order("time,overhead_children,sym", true), [Key(0), Children, Overhead]);
         assert_eq!(order("sample,overhead,sym", false), [Samples, Overhead]);
@@ -302,7 +309,7 @@ mod tests {
             (
                 vec![comm, dso, sym, pid],
                 vec![Overhead, Period, Key(3), Key(0), Key(1), Key(2)],
-                vec![Overhead, Key(0), Key(1), Key(2), Period]
+                vec![Overhead, Key(0), Key(1), Key(2), Period, Key(3)]
             )
         );
         assert_eq!(of(None, "overhead,sample").0, []);

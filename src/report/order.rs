@@ -65,6 +65,19 @@ pub(super) fn order<'c>(
     order
 }
 
+/// The order of two rows by what is shown of their keys.
+pub(super) fn by_texts(plan: &Plan, (a, of_a): (&Row, &TraceColumns), (b, of_b): (&Row, &TraceColumns)) -> Ordering {
+    let text = |row: &Row, columns: &TraceColumns, nth: usize| {
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = row.keys.get(nth).map(|key| cell(&mut text, key, row, columns));
+        text
+    };
+    let keys = plan.keys.shown.iter().filter_map(|shown| if let Shown::Key(nth) = shown { Some(*nth) } else { None });
+    let orders = keys.map(|nth| text(a, of_a, nth).cmp(&text(b, of_b, nth)));
+    orders.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+}
+
 /// Whether more comes before less, as in perf.
 fn descends(key: SortKey) -> bool {
     use SortKey::{Cycles, DsoSize, InsLat, LocalInsLat, LocalWeight, SymbolSize, Transaction, Weight};

@@ -4,7 +4,7 @@
 //! by itself, and rows and chains are joined by what is shown of them. The files stand in the order in which they were
 //! given.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -493,7 +493,8 @@ fn json_event(plan: &Plan, files: &[OneFile], event: &Event) -> Value {
     let (total, whole) = (event.sum(files, |event| event.total), event.sum(files, |event| plan.whole(event)));
     let Rows { rows, parts } = event.rows(files, plan);
     let columns_of = |nth: usize| columns_of(plan, files, &parts[nth]);
-    let order = order::order(plan, &rows, columns_of, |_, _| Ordering::Equal);
+    let of = |nth: usize| (&rows[nth], columns_of(nth));
+    let order = order::order(plan, &rows, columns_of, |a, b| order::by_texts(plan, of(a), of(b)));
     let row = |nth: usize| one_json::one_row(&rows[nth], plan, whole.period, columns_of(nth));
     let of_file = |(file, nth): &(usize, usize)| {
         let shown = &files[*file].profile.events[*nth];

@@ -218,3 +218,47 @@ fn filters_of_foreign_recordings_are_perfs() {
     }
     assert!(compared > 30, "{compared}");
 }
+
+/// A program that was deleted: the process that a first sample is of is gone, the second one's lives, and has the file.
+#[test]
+fn a_later_process_names_what_a_gone_one_took_with_it() {
+    if !has("a_later_process_names_what_a_gone_one_took_with_it", &[Need::Root, Need::Cc]) {
+        return;
+    }
+    use std::os::unix::fs::MetadataExt;
+    use std::process::{Command, Stdio};
+
+    let folder = folder();
+    let (path, source, program) = (file(&folder, "data"), file(&folder, "waits.c"), file(&folder, "waits"));
+    std::fs::write(&source, "int hot(int n) { return n; } int main(void) { return hot(getchar()); } ").unwrap();
+    let mut cc = Command::new("cc");
+    let cc = cc.args(["-include", "stdio.h", "-O0", "-no-pie", "-Wl,--build-id=none", "-o"]).arg(&program).arg(&source);
+    assert!(cc.status().unwrap().success());
+    let symbols = Command::new("nm").arg(&program).output().unwrap();
+    let symbols = String::from_utf8(symbols.stdout).unwrap();
+    let hot = u64::from_str_radix(symbols.lines().find_map(|line| line.strip_suffix(" T hot")).unwrap(), 16).unwrap();
+    let meta = std::fs::metadata(&program).unwrap();
+    let mut alive = Command::new(&program).stdin(Stdio::piped()).spawn().unwrap();
+    let maps = loop {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", alive.id())).unwrap();
+        if maps.contains("/waits") && maps.contains("r-xp") {
+            break maps;
+        }
+    };
+    std::fs::remove_file(&program).unwrap();
+    let code = maps.lines().find(|line| line.contains("/waits") && line.contains("r-xp")).unwrap();
+    let words: Vec<&str> = code.split_whitespace().collect();
+    let number = |word: &str| u64::from_str_radix(word, 16).unwrap();
+    let (start, end) = words[0].split_once('-').unwrap();
+    let mapping = (number(start), number(end) - number(start), number(words[2]));
+    crate::hand::write_two(&path, word(&program), (meta.dev(), meta.ino()), mapping, [4_100_000, alive.id()], hot);
+    let samples = |options: &[&str]| {
+        let json = text(&[&["report", "--json", "--sort", "sym", "-i", word(&path)], options].concat());
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        (json["events"][0]["rows"][0]["sym"].clone(), json["events"][0]["samples"].clone())
+    };
+    let found = [&[][..], &["--symbols", "hot"], &["-U"]].map(samples);
+    drop(alive.stdin.take());
+    alive.wait().unwrap();
+    assert_eq!(found, [(); 3].map(|()| ("hot".into(), 2.into())));
+}

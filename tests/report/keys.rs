@@ -190,6 +190,29 @@ fn memory_is_perfs() {
     assert_eq!(levels, ["40.00%  L1 or L1 hit", "40.00%  LFB/MAB or LFB/MAB hit", "20.00%  N/A"]);
 }
 
+/// Rows that weigh the same: numbers as numbers, then names, in the table and out of it.
+#[test]
+fn rows_of_equal_weight_have_one_order() {
+    let folder = folder();
+    let path = file(&folder, "data");
+    let pids = [10, 9, 100, 8];
+    write(
+        &path,
+        "x86_64",
+        raw_event(SampleType::empty()),
+        (0..).zip(pids).map(|(nth, pid)| Sample { pid: Some(pid), ..sample(nth) }),
+    );
+    let shown = text(&["report", "-q", "-i", word(&path), "--sort", "pid"]);
+    let pids: Vec<String> = rows_of(&shown, 1).iter().map(|pid| pid.split(':').next().unwrap().to_owned()).collect();
+    assert_eq!(pids, ["8", "9", "10", "100"]);
+    for files in [&["-i", word(&path)][..], &["-i", word(&path), "-i", word(&path)]] {
+        let json = text(&[&["report", "--json", "--sort", "pid"], files].concat());
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let rows = json["events"][0]["rows"].as_array().unwrap();
+        assert_eq!(rows.iter().map(|row| row["pid"].as_u64().unwrap()).collect::<Vec<_>>(), [8, 9, 10, 100]);
+    }
+}
+
 /// What transactions ended with, by hand: the words are perf's.
 #[test]
 fn transactions_are_perfs() {

@@ -106,3 +106,33 @@ pub(crate) fn write_mapped<'s>(
     let (arch, hostname) = (Some("x86_64".to_owned()), Some(host.trim().to_owned()));
     writer.finish(&Features { arch, hostname, ..Features::default() }, None).unwrap();
 }
+
+/// Writes a recording of this machine in which two processes map the same file (device and inode) one after the other, each with a
+/// sample at an address; `mapping` is start, length and offset.
+#[allow(dead_code, reason = "other tests use it")]
+pub(crate) fn write_two(
+    path: &Path,
+    filename: &str,
+    (dev, ino): (u64, u64),
+    (addr, len, pgoff): (u64, u64, u64),
+    pids: [u32; 2],
+    ip: u64,
+) {
+    let (maj, min) = ((dev >> 8 & 0xfff) as u32, ((dev & 0xff) | (dev >> 12 & 0xfff00)) as u32);
+    let attr = raw_event(SampleType::empty());
+    let layout = Layout::new(&attr, Endian::Little);
+    let events = [EventDesc { attr, ids: Vec::new(), name: "made".to_owned() }];
+    let mut writer = FileWriter::create(File::create(path).unwrap(), &events).unwrap();
+    for (pid, time) in pids.into_iter().zip([10, 20]) {
+        let id = SampleId { pid: Some(pid), tid: Some(pid), time: Some(time), ..SampleId::default() };
+        let file = FileId::Inode { maj, min, ino, generation: 0 };
+        let filename = filename.as_bytes();
+        let map = Mmap2 { pid, tid: pid, addr, len, pgoff, file, prot: 5, flags: 2, filename, misc: 2, id };
+        writer.record(&Record::Mmap2(map), &layout).unwrap();
+        let one = Sample { pid: Some(pid), tid: Some(pid), ip: Some(ip), time: Some(time + 1), ..sample(0) };
+        writer.record(&Record::Sample(one), &layout).unwrap();
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let (arch, hostname) = (Some("x86_64".to_owned()), Some(host.trim().to_owned()));
+    writer.finish(&Features { arch, hostname, ..Features::default() }, None).unwrap();
+}

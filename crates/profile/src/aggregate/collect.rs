@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use afterimage_perf_data::record::{BranchEntry, Sample};
 use afterimage_perf_data::{Callchain, FileReader, context};
 use hashbrown::HashTable;
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use super::history::History;
 use super::labels::{Labels, LabelsId};
@@ -18,10 +18,10 @@ use super::recent::{Recent, Slot};
 use super::user_part::{UserPart, user_part};
 use super::{AggregateOptions, SortKey, Weight};
 use crate::filter::{FilterKind, Filters, SampleFilter};
-use crate::loc::CpuMode;
+use crate::loc::{CpuMode, Place};
 use crate::parts::{KnownParts, Split, Under, has_return_addresses};
 use crate::replay::Sink;
-use crate::resolve::Resolver;
+use crate::resolve::{Frame, Resolver};
 use crate::said::Said;
 use crate::sample::TimedSample;
 use crate::state::{CommId, State, walk_chain};
@@ -127,6 +127,8 @@ struct ByName {
     filters: Filters,
     /// By place: what leaves samples there out, once that was found out.
     known: Vec<Option<Option<FilterKind>>>,
+    /// Frames that stay what they are, by place.
+    frames: FxHashMap<LocId, Frame>,
 }
 
 #[inline]
@@ -162,7 +164,11 @@ impl<'f> Collector<'f> {
                 by_weight: options.by_weight,
             },
             filter: SampleFilter::new(&options.filters),
-            by_name: at_once.then(|| ByName { filters: options.filters.clone(), known: Vec::new() }),
+            by_name: at_once.then(|| ByName {
+                filters: options.filters.clone(),
+                known: Vec::new(),
+                frames: FxHashMap::default(),
+            }),
             resolver,
             recent: Recent::default(),
             kernel_parts: KnownParts::with_room(KERNEL_ROOM),
@@ -344,7 +350,23 @@ impl Collector<'_> {
             by_name.known.resize(at + 1, None);
         }
         let (known, loc) = by_name.known.get_mut(at).zip(self.places.locs.get(at))?;
-        *known.get_or_insert_with(|| by_name.filters.left_out_at(&self.resolver.resolve(state, *loc)))
+        if let Some(known) = known {
+            return *known;
+        }
+        let frame = self.resolver.resolve(state, *loc);
+        // What has no name yet may get one, as a file that is gone does by a later process that has it mapped.
+        let stays = frame.symbol.is_ok() || loc.place == Place::Unmapped || frame.kind.is_kernel();
+        let kind = by_name.filters.left_out_at(&frame).filter(|kind| stays || *kind == FilterKind::Dso);
+        *known = Some(kind);
+        if stays {
+            by_name.frames.insert(at as LocId, frame);
+        }
+        kind
+    }
+
+    /// Frames that were found while samples went by, by place.
+    pub(crate) fn take_frames(&mut self) -> FxHashMap<LocId, Frame> {
+        self.by_name.as_mut().map(|by_name| std::mem::take(&mut by_name.frames)).unwrap_or_default()
     }
 
     /// Counts a sample that a filter leaves out.

@@ -1,5 +1,7 @@
 //! Names for the places of a profile: of those alone that filters leave in it.
 
+use rustc_hash::FxHashMap;
+
 use super::collect::{Entry, EventSums};
 use super::more::More;
 use super::places::{LocId, Places, Stacks};
@@ -13,15 +15,14 @@ pub(crate) struct Named {
     pub(crate) known: Vec<bool>,
 }
 
-/// Looks up the places of all entries. Where filters ask for names, the entries that they leave out are taken away, and
+/// Looks up the places of all entries; `found` are frames that are known already. Where filters ask for names, the entries that they leave out are taken away, and
 /// what only those had on their stacks is not looked up.
 pub(crate) fn name(
     filters: &Filters,
     (places, stacks, more): (&Places, &Stacks, &More),
-    entries: &mut Vec<Entry>,
-    sums: &mut [EventSums],
-    state: &State,
-    resolver: &mut Resolver,
+    (entries, sums): (&mut Vec<Entry>, &mut [EventSums]),
+    mut found: FxHashMap<LocId, Frame>,
+    (state, resolver): (&State, &mut Resolver),
 ) -> Named {
     if !filters.ask_places() {
         // A place is in the list once, so that there is nothing to be remembered by it.
@@ -34,7 +35,7 @@ pub(crate) fn name(
         let at = loc as usize;
         let (Some(place), Some(known)) = (places.locs.get(at), named.known.get_mut(at)) else { return };
         if !std::mem::replace(known, true) {
-            named.frames[at] = resolver.resolve(state, *place);
+            named.frames[at] = found.remove(&loc).unwrap_or_else(|| resolver.resolve(state, *place));
         }
     };
     entries.iter().for_each(|entry| look_up(&mut named, entry.key.leaf));

@@ -130,14 +130,20 @@ impl Profile {
     pub(crate) fn new(
         reader: &FileReader<'_>,
         options: &AggregateOptions,
-        collector: Collector<'_>,
+        mut collector: Collector<'_>,
         replayed: Replayed,
     ) -> Profile {
         let Replayed { state, stats } = replayed;
+        let found = collector.take_frames();
         let Collector { mut entries, events: mut sums, places, mut stacks, labels, more, resolver, .. } = collector;
         let (labels, said) = labels.finish();
-        let Named { mut frames, known } =
-            name_places(&options.filters, (&places, &stacks, &more), &mut entries, &mut sums, &state, resolver);
+        let Named { mut frames, known } = name_places(
+            &options.filters,
+            (&places, &stacks, &more),
+            (&mut entries, &mut sums),
+            found,
+            (&state, &mut *resolver),
+        );
         let sizes = sizes::find(&options.sort, &places, (&mut frames, &known), (&state, &mut *resolver));
         let mut lines = Vec::new();
         if options.sort.iter().any(|key| key.is_of_lines()) || options.chain_key == ChainKey::Srcline {

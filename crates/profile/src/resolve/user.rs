@@ -33,6 +33,8 @@ pub(crate) struct UserNames {
     /// Build IDs that stand beside the records, by path.
     listed: FxHashMap<Box<[u8]>, BuildId>,
     tables: FxHashMap<ObjectId, Result<Arc<SymbolTable>, Reason>>,
+    /// Of objects without a table, the process that had it mapped last when one was looked for.
+    missed: FxHashMap<ObjectId, Option<(u32, u64)>>,
     maps: FxHashMap<u32, Result<PerfMap, Reason>>,
     /// Whether the recorded kernel runs here: its vDSO is ours.
     same_kernel: bool,
@@ -74,6 +76,7 @@ impl UserNames {
             here: Here::of(features.hostname.as_deref()),
             listed,
             tables: FxHashMap::default(),
+            missed: FxHashMap::default(),
             maps: FxHashMap::default(),
             same_kernel,
             to_come,
@@ -185,8 +188,13 @@ impl UserNames {
             let kept = self.kept.get(id, object).ok_or(Reason::NoFile)?;
             return kept.as_ref().map(|kept| kept.table()).map_err(|reason| *reason);
         }
-        if !self.tables.contains_key(&id) {
+        // While samples go by another process may map what the first one took with it.
+        let last = object.live.last().map(|live| (live.pid, live.start));
+        if self.tables.get(&id).is_none_or(|table| table.is_err() && self.missed.get(&id) != Some(&last)) {
             let table = self.find(object);
+            if table.is_err() {
+                self.missed.insert(id, last);
+            }
             self.tables.insert(id, table);
         }
         match self.tables.get(&id) {
