@@ -496,8 +496,14 @@ impl Live {
         let addresses = output.read_back().map(|bytes| kernel_names::addresses(&bytes)).unwrap_or_default();
         let table = Some(&addresses).filter(|found| !found.is_empty()).and_then(|_| KernelTable::running().ok());
         if let Some(jit) = &mut passes.jit {
-            jit.finish();
-            output.jit(&jit.take())?;
+            loop {
+                jit.finish();
+                let is_more = jit.is_full();
+                output.jit(&jit.take())?;
+                if !is_more {
+                    break;
+                }
+            }
             problems.extend(jit.problems());
         }
         if let Some(nested) = &mut passes.nested {

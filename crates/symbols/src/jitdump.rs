@@ -169,6 +169,12 @@ impl Header {
         Some(at)
     }
 
+    /// How long the record at the front of `records` says that it is, or the least that a record takes where it does not yet
+    /// say so.
+    pub fn first_len(&self, records: &[u8]) -> usize {
+        record_len(records, self.big).flatten().unwrap_or(PREFIX)
+    }
+
     /// The record at the front of `records` without the code in it, if it is of code that came: its length says that nothing
     /// of it is there.
     pub fn without_code(&self, record: &[u8]) -> Option<Vec<u8>> {

@@ -38,10 +38,17 @@ impl State {
             Record::Mmap(mmap) => self.mmap(mmap),
             Record::Comm(Comm { pid, tid, comm, .. }) => {
                 let exec = matches!(record, Record::Comm(comm) if comm.is_exec());
+                if exec && time != 0 {
+                    self.jit.begins(*pid);
+                }
                 self.tasks.named(*pid, *tid, comm, exec);
             }
             Record::Fork(Task { pid, tid, ppid, ptid, misc, .. }) => {
-                self.tasks.forked(*pid, *tid, *ppid, *ptid, misc & FORK_EXEC != 0);
+                let keeps_maps = misc & FORK_EXEC != 0;
+                if pid != ppid && !keeps_maps && time != 0 {
+                    self.jit.begins(*pid);
+                }
+                self.tasks.forked(*pid, *tid, *ppid, *ptid, keeps_maps);
             }
             Record::Ksymbol(symbol) => self.ksymbol(time, symbol),
             Record::BpfEvent(event) if event.kind == BpfEvent::LOAD => {

@@ -6,26 +6,30 @@
 //! its time.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use afterimage_perf_data::record::FileId;
 use afterimage_perf_data::{AttrFlags, FileReader, JitPiece};
-use afterimage_symbols::jit::{Builder, Change, JitCode, Layer};
+use afterimage_symbols::jit::{Builder, Change, JitCode, Layer, Room};
 use afterimage_symbols::jitdump;
-use afterimage_symbols::source::{Files as _, Place, RealFiles, read_all};
+use afterimage_symbols::source::{Files as _, Place, RealFiles, Source, read_all};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::objects::Objects;
 use super::{Mapping, ObjectId, State};
 use crate::resolve::{Here, Inode};
 
-/// Largest dump that is read from this machine.
-const MAX_DUMP: usize = 256 << 20;
+/// Bytes of dumps that are read from this machine for one recording, at most.
+const MAX_DUMPED: u64 = 256 << 20;
 
 /// Dumps that are read from this machine for one recording, at most.
 const MAX_DUMPS: usize = 256;
+
+/// Dumps that are asked for, at most, whether there is one or not.
+const MAX_ASKED: usize = 4096;
 
 /// What is known of the code of JIT compilers beforehand.
 #[derive(Debug, Default)]
@@ -41,14 +45,25 @@ pub(crate) struct Jit {
     here: Option<Here>,
     /// Times in dumps are those of the recording.
     same_clock: bool,
-    /// Dumps that were read from this machine: of which process, and by which path.
-    read: Vec<(u32, Vec<u8>)>,
+    /// Dumps that were asked for: of which process, and by which path.
+    asked: HashSet<(u32, Vec<u8>)>,
+    /// Those that were read from this machine, and what their records say of the file.
+    read: Vec<(u32, Vec<u8>, Option<FileId>)>,
+    /// Bytes in them.
+    dumped: u64,
+    /// What is left of what is taken of all processes.
+    room: Room,
+    /// Since when the image that each process has now is there, where something is told of it.
+    current: FxHashMap<u32, u64>,
+    /// Pieces of code that have no name, and lines, because there were too many.
+    pub(crate) left_out: (u64, u64),
 }
 
 /// The code of a process from its start or its last exec on.
 #[derive(Debug)]
 struct Image {
     pid: u32,
+    since: u64,
     layers: Vec<(Layer, Option<ObjectId>)>,
     changes: Vec<Change>,
 }
@@ -93,18 +108,21 @@ impl Jit {
             let Some((_, _, builder)) = builders.get_mut(number) else { continue };
             let path = Path::new(OsStr::from_bytes(&piece.path));
             match piece.source {
-                JitPiece::MAP => builder.map(path, piece.at_ns, &piece.data),
-                JitPiece::DUMP => builder.dump(path, at, piece.at_ns, &piece.data),
+                JitPiece::MAP => builder.map(path, piece.at_ns, &piece.data, &mut self.room),
+                JitPiece::DUMP => builder.dump(path, at, piece.at_ns, &piece.data, &mut self.room),
                 _ => {}
             }
         }
         for (pid, since, builder) in builders {
-            self.add(pid, since, builder.finish());
+            self.add(pid, since, builder);
         }
         self.sort();
     }
 
-    fn add(&mut self, pid: u32, since: u64, code: JitCode) {
+    fn add(&mut self, pid: u32, since: u64, builder: Builder) {
+        let code: JitCode = builder.finish(&mut self.room);
+        self.left_out.0 += code.left_out;
+        self.left_out.1 += code.lines_left_out;
         if code.changes.is_empty() {
             return;
         }
@@ -113,7 +131,7 @@ impl Jit {
         let one = |(number, change): (usize, &Change)| Coming { time: change.time, image, change: Some(number) };
         self.coming.extend(code.changes.iter().enumerate().map(one));
         let layers = code.layers.into_iter().map(|layer| (layer, None)).collect();
-        self.images.push(Image { pid, layers, changes: code.changes });
+        self.images.push(Image { pid, since, layers, changes: code.changes });
     }
 
     fn sort(&mut self) {
@@ -139,33 +157,41 @@ impl Jit {
         let Some(here) = self.here.filter(|_| !self.told.contains(&pid) && self.read.len() < MAX_DUMPS) else {
             return false;
         };
-        let dump = (pid, path.to_vec());
-        if self.read.contains(&dump) {
+        if self.asked.len() >= MAX_ASKED || !self.asked.insert((pid, path.to_vec())) {
             return false;
         }
-        let Some(bytes) = dump_of(pid, path, file, here) else { return false };
+        let Some(bytes) = dump_of(pid, path, file, here, MAX_DUMPED - self.dumped) else { return false };
+        self.dumped += bytes.len() as u64;
+        self.read.push((pid, path.to_vec(), file));
         let mut builder = Builder::default();
         let path = PathBuf::from(OsStr::from_bytes(path));
-        builder.dump(&path, (!self.same_clock).then_some(0), 0, &bytes);
-        self.add(pid, 0, builder.finish());
+        builder.dump(&path, (!self.same_clock).then_some(0), 0, &bytes, &mut self.room);
+        self.add(pid, 0, builder);
         self.sort();
-        self.read.push(dump);
         true
+    }
+
+    /// A process began or called exec: what was told of the one before is over.
+    pub(crate) fn begins(&mut self, pid: u32) {
+        self.current.remove(&pid);
     }
 
     /// Dumps that were read from this machine, to be kept with the recording.
     pub(crate) fn pieces_read(&self) -> Vec<JitPiece> {
-        let one = |(pid, path): &(u32, Vec<u8>)| {
-            let data = dump_of(*pid, path, None, Here::Yes)?;
+        let Some(here) = self.here else { return Vec::new() };
+        let mut left = MAX_DUMPED;
+        let one = |(pid, path, file): &(u32, Vec<u8>, Option<FileId>)| {
+            let data = dump_of(*pid, path, *file, here, left)?;
+            left -= data.len() as u64;
             Some(JitPiece { pid: *pid, source: JitPiece::DUMP, path: path.clone(), data, ..JitPiece::default() })
         };
         self.read.iter().filter_map(one).collect()
     }
 }
 
-/// A dump on this machine, in the root of its process or in ours. What its record says of the file has to be true of it, or
-/// the recording has to be of this machine.
-fn dump_of(pid: u32, path: &[u8], file: Option<FileId>, here: Here) -> Option<Vec<u8>> {
+/// A dump on this machine, in the root of its process or in ours, of so many bytes at most. What its record says of the file
+/// has to be true of it, or the recording has to be of this machine.
+fn dump_of(pid: u32, path: &[u8], file: Option<FileId>, here: Here, most: u64) -> Option<Vec<u8>> {
     let inode = match file {
         Some(FileId::Inode { maj, min, ino, .. }) if ino != 0 => Some(Inode { maj, min, ino }),
         _ if here == Here::Yes => None,
@@ -179,10 +205,18 @@ fn dump_of(pid: u32, path: &[u8], file: Option<FileId>, here: Here) -> Option<Ve
     [inside, outside].iter().find_map(|place| {
         let source = RealFiles.open(place).ok()?;
         let is_it = |inode: Inode| source.identity().is_some_and(|[dev, ino, ..]| inode.is(dev, ino));
-        let bytes = inode.is_none_or(is_it).then(|| read_all(&*source, MAX_DUMP).ok()).flatten()?;
-        jitdump::Header::read(&bytes).filter(|header| header.pid == own_pid)?;
-        Some(bytes)
+        if inode.is_none_or(is_it) { whole_dump(&*source, own_pid, most) } else { None }
     })
+}
+
+/// All of a dump, if it is one of that process and not longer than `most`. What is neither is not read.
+fn whole_dump(source: &dyn Source, own_pid: u32, most: u64) -> Option<Vec<u8>> {
+    let mut front = [0; jitdump::HEADER];
+    let got = source.read_at(&mut front, 0).ok()?;
+    jitdump::Header::read(front.get(..got)?).filter(|header| header.pid == own_pid && source.len() <= most)?;
+    let bytes = read_all(source, usize::try_from(most).unwrap_or(usize::MAX)).ok()?;
+    jitdump::Header::read(&bytes).filter(|header| header.pid == own_pid)?;
+    Some(bytes)
 }
 
 impl State {
@@ -191,13 +225,16 @@ impl State {
     pub(crate) fn jit_until(&mut self, time: u64) {
         while let Some(coming) = self.jit.pop_before(time) {
             let Some(image) = self.jit.images.get(coming.image) else { continue };
-            let pid = image.pid;
+            let (pid, since) = (image.pid, image.since);
             match coming.change {
+                // The process is another one by now, or has called exec.
+                Some(_) if self.jit.current.get(&pid) != Some(&since) => {}
                 Some(change) => {
                     let Some(change) = image.changes.get(change).copied() else { continue };
                     self.jit_put(pid, coming.image, change);
                 }
                 None => {
+                    self.jit.current.insert(pid, since);
                     let mut changes = image.changes.clone();
                     // Of one time the last one holds; of several the first.
                     changes.reverse();

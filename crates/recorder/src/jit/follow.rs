@@ -1,5 +1,6 @@
 //! One map or dump: what is new in it, in whole lines or whole records.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -7,48 +8,76 @@ use std::path::PathBuf;
 use afterimage_perf_data::JitPiece;
 use afterimage_symbols::jitdump::{self, Header};
 
+use super::Watch;
+
 /// Bytes that are read at once.
 const STEP: usize = 1 << 20;
 /// The longest header of a dump.
 const MAX_HEADER: usize = 4096;
-/// The longest record of a dump that is waited for.
-const MAX_RECORD: usize = 64 << 20;
+/// The longest record of a dump: one function's code and its lines. A dump with a longer one is not followed any further.
+const MAX_RECORD: usize = 16 << 20;
+/// A line that is longer is taken for one that ends here, so that no more than this is read twice.
+const MAX_LINE: usize = 64 << 10;
 
 /// How much of it all a recording takes.
 pub(super) struct Room {
+    left: Left,
+    /// By user: nobody but root and who records takes more than half of it, so that there is something left for the others.
+    users: HashMap<u32, Left>,
+    /// Bytes that were left out.
+    pub(super) left_out: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Left {
     /// Bytes of maps and dumps.
     bytes: usize,
     /// Bytes of records with code. What is beyond goes without its code.
     code: usize,
-    /// Bytes that were left out.
-    pub(super) left_out: usize,
 }
 
 impl Default for Room {
     fn default() -> Room {
-        Room { bytes: 256 << 20, code: 64 << 20, left_out: 0 }
+        Room { left: Left { bytes: 256 << 20, code: 64 << 20 }, users: HashMap::new(), left_out: 0 }
     }
 }
 
 /// An open map or dump.
 pub(super) struct Followed {
-    file: File,
+    pub(super) file: File,
     /// As the process names it.
     pub(super) path: PathBuf,
     /// [`JitPiece::MAP`] or [`JitPiece::DUMP`].
     pub(super) source: u32,
+    /// The user whose room it takes.
+    user: u32,
     /// What stands before this was read.
     at: u64,
-    step: usize,
+    /// The file has to be longer than this before there can be anything whole.
+    beyond: u64,
     /// The header of a dump, with its bytes.
     header: Option<(Header, Vec<u8>)>,
-    /// It is not what it ought to be.
+    /// The number of the process that the header has to name.
+    number: Option<u32>,
+    /// It is not what it ought to be, or more than there is room for.
     broken: bool,
+    /// Tells when it has grown.
+    pub(super) watch: Option<Watch>,
 }
 
 impl Followed {
-    pub(super) fn new(file: File, path: PathBuf, source: u32) -> Followed {
-        Followed { file, path, source, at: 0, step: STEP, header: None, broken: false }
+    pub(super) fn new(file: File, path: PathBuf, source: u32, user: u32) -> Followed {
+        Followed { file, path, source, user, at: 0, beyond: 0, header: None, number: None, broken: false, watch: None }
+    }
+
+    /// Counts only if its header is of this process.
+    pub(super) fn of(self, number: u32) -> Followed {
+        Followed { number: Some(number), ..self }
+    }
+
+    /// Tells everything once more.
+    pub(super) fn restart(&mut self) {
+        (self.at, self.beyond, self.header) = (0, 0, None);
     }
 
     /// Whether it was cut short, or nobody can open it any more.
@@ -68,17 +97,24 @@ impl Followed {
     }
 
     fn next_lines(&mut self, room: &mut Room, last: bool) -> Option<Vec<u8>> {
+        // What stands there without an end has been seen.
+        if last {
+            self.beyond = 0;
+        }
         let mut lines = self.read(STEP)?;
         let whole = lines.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
         let whole = match whole {
             Some(whole) => whole,
             // The end, or no line at all.
-            None if last || lines.len() == STEP => lines.len(),
-            None => return None,
+            None if last || lines.len() >= MAX_LINE => lines.len(),
+            None => {
+                self.beyond = self.at + lines.len() as u64;
+                return None;
+            }
         };
         lines.truncate(whole);
         self.at += whole as u64;
-        room.take(lines)
+        self.take(lines, room)
     }
 
     fn next_records(&mut self, room: &mut Room) -> Option<Vec<u8>> {
@@ -86,31 +122,45 @@ impl Followed {
             self.read_header()?;
         }
         let (header, front) = self.header.as_ref()?;
-        let mut records = self.read(self.step)?;
-        let full = records.len() == self.step;
+        // The record at the front is all there, for the file is longer than `beyond`.
+        let most = STEP.max(usize::try_from(self.beyond.saturating_sub(self.at)).unwrap_or(0) + 1);
+        let mut records = self.read(most)?;
         match header.whole(&records) {
             None => {
                 self.broken = true;
                 return None;
             }
-            // A record that is longer than what was read.
-            Some(0) if full && self.step < MAX_RECORD => {
-                self.step *= 4;
-                return self.next_records(room);
+            Some(0) => {
+                let len = header.first_len(&records);
+                self.beyond = self.at + len as u64 - 1;
+                if len > MAX_RECORD {
+                    self.broken = true;
+                    room.left_out = room.left_out.saturating_add(len as u64);
+                    return None;
+                }
+                // It is longer than what is read at once; or it is not there yet.
+                return if self.wanted(STEP) > 0 { self.next_records(room) } else { None };
             }
-            Some(0) => return None,
             Some(whole) => records.truncate(whole),
         }
         let read = records.len();
-        if room.code < read {
+        if !room.take_code(self.user, read) {
             records = without_code(header, &records);
-        } else {
-            room.code -= read;
         }
         let piece = [front.as_slice(), &records].concat();
         self.at += read as u64;
-        self.step = STEP;
-        room.take(piece)
+        self.take(piece, room)
+    }
+
+    /// Takes bytes, if there is room for them; otherwise this was all.
+    fn take(&mut self, bytes: Vec<u8>, room: &mut Room) -> Option<Vec<u8>> {
+        let bytes = room.take(self.user, bytes);
+        if bytes.is_none() {
+            self.broken = true;
+            let rest = self.file.metadata().map_or(0, |meta| meta.len()).saturating_sub(self.at);
+            room.left_out = room.left_out.saturating_add(rest);
+        }
+        bytes
     }
 
     fn read_header(&mut self) -> Option<()> {
@@ -118,7 +168,8 @@ impl Followed {
         if front.len() < jitdump::HEADER {
             return None;
         }
-        let header = Header::read(&front).filter(|header| header.len as usize <= MAX_HEADER);
+        let is_own = |header: &Header| self.number.is_none_or(|number| number == header.pid);
+        let header = Header::read(&front).filter(|header| header.len as usize <= MAX_HEADER && is_own(header));
         self.broken = header.is_none();
         let header = header?;
         let front = self.read(header.len as usize)?;
@@ -130,10 +181,16 @@ impl Followed {
         Some(())
     }
 
+    /// How many bytes there are to be read now, up to `most`: none as long as no more than part of a line or record is there.
+    fn wanted(&self, most: usize) -> usize {
+        let len = self.file.metadata().map_or(0, |meta| meta.len());
+        let left = if len > self.beyond { len.saturating_sub(self.at) } else { 0 };
+        usize::try_from(left).unwrap_or(most).min(most)
+    }
+
     /// Up to so many bytes from where it was read to; `None` for none.
     fn read(&self, most: usize) -> Option<Vec<u8>> {
-        let left = self.file.metadata().ok()?.len().checked_sub(self.at)?;
-        let mut bytes = vec![0; usize::try_from(left).unwrap_or(most).min(most)];
+        let mut bytes = vec![0; self.wanted(most)];
         let mut have = 0;
         while have < bytes.len() {
             match self.file.read_at(bytes.get_mut(have..)?, self.at + have as u64) {
@@ -147,18 +204,33 @@ impl Followed {
 }
 
 impl Room {
+    fn of_user(&mut self, user: u32) -> (&mut Left, &mut Left) {
+        let Left { bytes, code } = self.left;
+        let is_free = user == 0 || user == rustix::process::geteuid().as_raw();
+        let share = if is_free { self.left } else { Left { bytes: bytes / 2, code: code / 2 } };
+        (&mut self.left, self.users.entry(user).or_insert(share))
+    }
+
     /// Takes bytes, if there is room for them.
-    fn take(&mut self, bytes: Vec<u8>) -> Option<Vec<u8>> {
-        match self.bytes.checked_sub(bytes.len()) {
-            Some(left) => {
-                self.bytes = left;
-                Some(bytes)
-            }
-            None => {
-                self.left_out = self.left_out.saturating_add(bytes.len());
-                None
-            }
+    fn take(&mut self, user: u32, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let (all, own) = self.of_user(user);
+        let Some((all_left, own_left)) = all.bytes.checked_sub(bytes.len()).zip(own.bytes.checked_sub(bytes.len()))
+        else {
+            self.left_out = self.left_out.saturating_add(bytes.len() as u64);
+            return None;
+        };
+        (all.bytes, own.bytes) = (all_left, own_left);
+        Some(bytes)
+    }
+
+    /// Whether so many bytes of records may go with their code.
+    fn take_code(&mut self, user: u32, len: usize) -> bool {
+        let (all, own) = self.of_user(user);
+        let left = all.code.checked_sub(len).zip(own.code.checked_sub(len));
+        if let Some(left) = left {
+            (all.code, own.code) = left;
         }
+        left.is_some()
     }
 }
 
@@ -183,7 +255,7 @@ mod tests {
     fn followed(source: u32) -> (tempfile::NamedTempFile, Followed) {
         let file = tempfile::NamedTempFile::new().unwrap();
         let held = File::open(file.path()).unwrap();
-        let followed = Followed::new(held, "/tmp/x".into(), source);
+        let followed = Followed::new(held, "/tmp/x".into(), source, 0);
         (file, followed)
     }
 
@@ -236,15 +308,53 @@ mod tests {
         file.write_all(&two[100..]).unwrap();
         assert_eq!(dump.next(&mut room, false).unwrap(), [&*header, &*two].concat());
         // There is no room for more code, but for names.
-        room.code = 5;
+        room.left.code = 5;
         file.write_all(&one).unwrap();
         let less = dump.next(&mut room, false).unwrap();
         assert_eq!(less.len() + 10, header.len() + one.len());
-        room.bytes = 20;
+        room.left.bytes = 20;
         file.write_all(&one).unwrap();
-        assert_eq!((dump.next(&mut room, false), room.left_out > 0), (None, true));
+        assert_eq!((dump.next(&mut room, false), room.left_out > 0, dump.broken), (None, true, true));
+        dump.broken = false;
         file.write_all(&[0; 16]).unwrap();
         assert_eq!((dump.next(&mut room, false), dump.broken), (None, true));
+    }
+
+    #[test]
+    fn what_is_not_whole_is_not_read_again() {
+        let (mut file, mut dump) = followed(JitPiece::DUMP);
+        let mut room = Room::default();
+        let (header, record) = (header(), record(1, 5 << 20));
+        file.write_all(&header).unwrap();
+        file.write_all(&record[..16]).unwrap();
+        // All but one byte is there, and holds nothing.
+        file.as_file().set_len((header.len() + record.len() - 1) as u64).unwrap();
+        assert_eq!((dump.next(&mut room, false), dump.wanted(usize::MAX)), (None, 0));
+        assert_eq!(dump.next(&mut room, true), None);
+        file.write_all(&record[16..]).unwrap();
+        assert_eq!(dump.wanted(usize::MAX), record.len());
+        assert_eq!(dump.next(&mut room, false).unwrap(), [&*header, &*record].concat());
+        // One that is too long is not waited for.
+        file.write_all(&[0, 0, 0, 0]).unwrap();
+        file.write_all(&(17u32 << 20).to_le_bytes()).unwrap();
+        file.write_all(&[0; 100]).unwrap();
+        assert_eq!((dump.next(&mut room, false), dump.broken, room.left_out), (None, true, 17 << 20));
+
+        let (mut file, mut map) = followed(JitPiece::MAP);
+        file.write_all(&[b'x'; 1000]).unwrap();
+        assert_eq!((map.next(&mut room, false), map.wanted(usize::MAX)), (None, 0));
+        file.write_all(&[b'x'; MAX_LINE]).unwrap();
+        assert_eq!(map.next(&mut room, false).unwrap().len(), 1000 + MAX_LINE);
+    }
+
+    #[test]
+    fn no_user_takes_it_all() {
+        let mut room = Room { left: Left { bytes: 100, code: 100 }, ..Room::default() };
+        assert!(room.take(7, vec![0; 40]).is_some() && room.take(7, vec![0; 11]).is_none());
+        assert!(room.take_code(7, 50) && !room.take_code(7, 1));
+        assert!(room.take(8, vec![0; 20]).is_some() && room.take(0, vec![0; 40]).is_some());
+        assert!(room.take_code(0, 50) && !room.take_code(0, 1) && room.take(0, vec![0; 1]).is_none());
+        assert_eq!(room.left_out, 12);
     }
 
     #[test]
