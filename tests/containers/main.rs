@@ -116,7 +116,9 @@ fn a_container_that_is_gone_keeps_its_names() {
 
     let rows = rows(&folder, &path, "comm,pid,nspid,cgroup,container,dso,sym");
     let of = |sym: &str| {
-        let mut found = rows.iter().filter(|row| row["sym"] == sym && row["comm"] == "maker");
+        // Another test may have its maker run at the same time.
+        let ours = |row: &&Value| row["cgroup"] == *cgroups.path() && row["comm"] == "maker";
+        let mut found = rows.iter().filter(|row| row["sym"] == sym).filter(ours);
         let row = found.next().unwrap_or_else(|| panic!("no {sym} in {rows:#?}"));
         assert!(found.next().is_none(), "{rows:#?}");
         row
