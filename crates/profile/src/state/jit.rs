@@ -47,8 +47,8 @@ pub(crate) struct Jit {
     same_clock: bool,
     /// Dumps that were asked for: of which process, and by which path.
     asked: HashSet<(u32, Vec<u8>)>,
-    /// Those that were read from this machine, and what their records say of the file.
-    read: Vec<(u32, Vec<u8>, Option<FileId>)>,
+    /// Those that were read from this machine.
+    read: Vec<ReadDump>,
     /// Bytes in them.
     dumped: u64,
     /// What is left of what is taken of all processes.
@@ -66,6 +66,17 @@ struct Image {
     since: u64,
     layers: Vec<(Layer, Option<ObjectId>)>,
     changes: Vec<Change>,
+}
+
+/// A dump that was read from this machine.
+#[derive(Debug)]
+struct ReadDump {
+    pid: u32,
+    path: Vec<u8>,
+    /// What its record says of the file.
+    file: Option<FileId>,
+    /// When its process mapped it.
+    mapped: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +164,7 @@ impl Jit {
     }
 
     /// Reads the dump that a map record tells of, if that may be done. `true` if it was.
-    fn read_dump(&mut self, pid: u32, path: &[u8], file: Option<FileId>) -> bool {
+    fn read_dump(&mut self, pid: u32, path: &[u8], file: Option<FileId>, mapped: u64) -> bool {
         let Some(here) = self.here.filter(|_| !self.told.contains(&pid) && self.read.len() < MAX_DUMPS) else {
             return false;
         };
@@ -162,7 +173,7 @@ impl Jit {
         }
         let Some(bytes) = dump_of(pid, path, file, here, MAX_DUMPED - self.dumped) else { return false };
         self.dumped += bytes.len() as u64;
-        self.read.push((pid, path.to_vec(), file));
+        self.read.push(ReadDump { pid, path: path.to_vec(), file, mapped });
         let mut builder = Builder::default();
         let path = PathBuf::from(OsStr::from_bytes(path));
         builder.dump(&path, (!self.same_clock).then_some(0), 0, &bytes, &mut self.room);
@@ -180,10 +191,11 @@ impl Jit {
     pub(crate) fn pieces_read(&self) -> Vec<JitPiece> {
         let Some(here) = self.here else { return Vec::new() };
         let mut left = MAX_DUMPED;
-        let one = |(pid, path, file): &(u32, Vec<u8>, Option<FileId>)| {
-            let data = dump_of(*pid, path, *file, here, left)?;
+        let one = |dump: &ReadDump| {
+            let data = dump_of(dump.pid, &dump.path, dump.file, here, left)?;
             left -= data.len() as u64;
-            Some(JitPiece { pid: *pid, source: JitPiece::DUMP, path: path.clone(), data, ..JitPiece::default() })
+            let (pid, path, since_ns) = (dump.pid, dump.path.clone(), dump.mapped);
+            Some(JitPiece { pid, source: JitPiece::DUMP, since_ns, path, data, ..JitPiece::default() })
         };
         self.read.iter().filter_map(one).collect()
     }
@@ -266,7 +278,9 @@ impl State {
 
     /// A process has mapped a file that is called like a dump.
     pub(crate) fn dump_mapped(&mut self, pid: u32, path: &[u8], file: Option<FileId>) {
-        if jitdump::pid_of_path(path).is_some() && self.jit.read_dump(pid, path, file) {
+        // What the recorder made up of what was there before has no time.
+        let now = if self.clock.now == u64::MAX { 0 } else { self.clock.now };
+        if jitdump::pid_of_path(path).is_some() && self.jit.read_dump(pid, path, file, now) {
             // Its beginning is now; times in it may lie ahead.
             self.jit_until(1);
         }
