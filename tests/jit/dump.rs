@@ -42,6 +42,7 @@ fn times_and_code_of_a_dump() {
     if !has("times_and_code_of_a_dump", &[Need::Root, Need::Cc]) {
         return;
     }
+    let _turn = crate::turn();
     let folder = folder();
     let path = file(&folder, "data");
     let made = record(&path, &maker(&folder), "dump", folder.path(), 300);
@@ -60,6 +61,7 @@ fn a_dump_beside_a_recording_of_perf() {
     if !has("a_dump_beside_a_recording_of_perf", &needs) {
         return;
     }
+    let _turn = crate::turn();
     let folder = folder();
     let path = file(&folder, "data");
     let program = maker(&folder);
@@ -102,6 +104,7 @@ fn without_a_common_clock_the_last_name_counts() {
     if !has("without_a_common_clock_the_last_name_counts", &needs) {
         return;
     }
+    let _turn = crate::turn();
     let folder = folder();
     let path = file(&folder, "data");
     let (program, out) = (maker(&folder), file(&folder, "out"));
@@ -119,6 +122,7 @@ fn a_killed_recorder_leaves_the_names() {
     if !has("a_killed_recorder_leaves_the_names", &[Need::Root, Need::Cc]) {
         return;
     }
+    let _turn = crate::turn();
     let folder = folder();
     let path = file(&folder, "data");
     let program = maker(&folder);

@@ -15,6 +15,12 @@ use serde_json::Value;
 
 use crate::common::{afterimage, file, stderr, text, word};
 
+/// One test at a time: each of them sees what the others run, and perf 6.1 aborts where programs of a recorder come and go.
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static MACHINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Compiles the compiler.
 fn maker(folder: &tempfile::TempDir) -> PathBuf {
     let program = file(folder, "maker");

@@ -14,6 +14,7 @@ fn code_that_moves_keeps_its_old_name_for_old_samples() {
     if !has("code_that_moves_keeps_its_old_name_for_old_samples", &[Need::Root, Need::Cc]) {
         return;
     }
+    let _turn = crate::turn();
     let folder = folder();
     let path = file(&folder, "data");
     let made = record(&path, &maker(&folder), "map", folder.path(), 900);

@@ -24,6 +24,7 @@ fn node_with_perf_basic_prof() {
     if !runs("node_with_perf_basic_prof", "node", &["--version"], |said| said.starts_with('v')) {
         return;
     }
+    let _turn = crate::turn();
     let folder = folder();
     let (path, program) = (file(&folder, "data"), file(&folder, "app.js"));
     let source = "function hotInner(n) { let x = 1; for (let i = 0; i < n; i++) x = (x * 31 + i) % 1000003; return x; }\n\
@@ -59,6 +60,7 @@ fn python_with_perf_trampolines() {
     if !runs("python_with_perf_trampolines", &python, &["-X", "perf", "-c", works], |said| said == "True") {
         return;
     }
+    let _turn = crate::turn();
     let folder = folder();
     let (path, program) = (file(&folder, "data"), file(&folder, "app.py"));
     let source = "import os, time\n\
