@@ -275,7 +275,7 @@ fn a_report_tells_programs_of_one_name_and_place_apart() {
     let by_line = rows(&["-i", path, "--sort", "srcline"]);
     assert_eq!(
         by_line,
-        ["36.36% hot.bpf.c:20", "18.18% ??:0", "18.18% hot.bpf.c:10", "18.18% hot.bpf.c:3", "9.09% hot.bpf.c:11"]
+        ["36.36% hot.bpf.c:20", "18.18% ??:0", "18.18% hot.bpf.c:3", "18.18% hot.bpf.c:10", "9.09% hot.bpf.c:11"]
     );
     let json = text(&["report", "--json", "-i", path, "--sort", "srcline,text"]);
     let json: Value = serde_json::from_str(&json).unwrap();

@@ -46,8 +46,9 @@ pub(crate) fn perf_record(file: &Path, options: &[&str], command: &[&str]) {
         perf.args(["record", "-q", "-N", "-o"]).arg(file).args(options).arg("--").args(command);
         perf.stdin(Stdio::null()).output().unwrap()
     };
-    // perf 6.1 aborts at the end of a recording when BPF programs come and go meanwhile, and leaves half a file.
-    let done = (0..5).map(|_| record()).find(|output| output.status.signal().is_none());
+    // perf 6.1 aborts at the end of a recording when BPF programs come and go meanwhile, and leaves half a file. Recorders of
+    // other tests have theirs come and go.
+    let done = (0..40).map(|_| record()).find(|output| output.status.signal().is_none());
     let done = done.unwrap_or_else(|| panic!("perf record {options:?} aborts each time"));
     assert!(file.exists(), "perf record {options:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

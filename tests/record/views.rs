@@ -80,7 +80,8 @@ fn requests_go_to_a_device() {
     let issued = event(&json, "block:block_rq_issue");
     let done = number(&event(&json, "block:block_rq_complete")["samples"]);
     println!("{} issued, {done} completed", issued["samples"]);
-    assert!(number(&issued["samples"]) >= 8 && done >= 8, "{issued}");
+    // Linux 6.18 has no samples of completions that interrupt an idle CPU, for perf neither.
+    assert!(number(&issued["samples"]) >= 8 && done > 0, "{issued}");
     let of_dd = issued["rows"].as_array().unwrap().iter().filter(|row| row["comm"] == "dd");
     assert!(of_dd.map(|row| number(&row["samples"])).sum::<u64>() > 0, "{issued}");
 }

@@ -218,7 +218,7 @@ fn report_sorts_by_labels() {
     let labels: Vec<_> = second["rows"].as_array().unwrap().iter().map(|row| row["labels"].clone()).collect();
     assert_eq!(
         labels,
-        [serde_json::json!({"tier": "TIN", "depth": null}), serde_json::json!({"tier": null, "depth": -3})]
+        [serde_json::json!({"tier": null, "depth": -3}), serde_json::json!({"tier": "TIN", "depth": null})]
     );
     assert_eq!(second["rows"][0]["samples"], 1);
 
