@@ -15,7 +15,8 @@ const MS: u64 = 1_000_000;
 /// Nanoseconds of work between two looks at the clock, at least: the looks shall be no part of the profile.
 const LOOK: u64 = 200_000;
 
-/// Uses `seconds` of CPU time in each of `processes` processes, the first of them this one.
+/// Uses `seconds` of CPU time in each of `processes` processes, the first of them this one. It stands on stacks by its name.
+#[inline(never)]
 pub(crate) fn run(seconds: f64, processes: u32, log: &mut Log) -> Result<()> {
     let failed = |e| Error::failed("start another process of the load", e);
     let start = |_| {
