@@ -158,7 +158,7 @@ impl Freed {
 struct Workers {
     program: u64,
     trampoline: Result<u64, CaptureError>,
-    /// 0 where functions of structures have no symbols, so that nothing would be copied.
+    /// 0 where it is not looked for: functions of structures have no symbols there, so that nothing would be copied.
     map: u64,
 }
 
@@ -178,12 +178,13 @@ fn workers(reader: &Reader) -> Result<Workers, CaptureError> {
     Ok(Workers { program, trampoline, map })
 }
 
-/// Whether this kernel gives the functions of structures symbols: since Linux 6.14.
+/// Whether this kernel may give the functions of structures symbols. Linux 6.14 does, and some of those before that were
+/// changed later; the programs see which. Before Linux 6.2 none does, and the look-up would take long.
 fn names_structures() -> bool {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(6), Some(14))
+    (numbers.next(), numbers.next()) >= (Some(6), Some(2))
 }
 
 /// Loads the programs with these constants.
