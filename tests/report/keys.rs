@@ -7,10 +7,10 @@ use afterimage_perf_data::record::BranchStack;
 use afterimage_perf_data::{Endian, Sample, SampleType, Words};
 use afterimage_testkit::{Need, has, workload};
 
-use crate::body;
 use crate::common::{file, folder, perf_record, run, stderr, stdout, text, word};
 use crate::foreign::{files, perfs, same};
 use crate::hand::{bytes, raw_event, sample, write};
+use crate::{LINES, body};
 
 /// The sums of the shares of rows that look alike, and how many those are. perf tells rows apart by bytes that it does not
 /// show. Left out is what both write differently: the letter of code that nobody mapped, and blanks.
@@ -233,22 +233,9 @@ fn transactions_are_perfs() {
     assert_eq!(row["transaction_words"], "TX SYNC RETRY :12");
 }
 
-/// Lines of its own, which a test looks for in what perf and we print.
-const SOURCE: &str = "volatile int sum;
-static __attribute__((noinline)) void hot(int n) {
-    for (int i = 0; i < n; i++)
-        sum += i;
-}
-int main(void) {
-    for (int i = 0; i < 40; i++)
-        hot(1000000);
-    return 0;
-}
-";
-
 fn program(folder: &Path) -> std::path::PathBuf {
     let (source, program) = (folder.join("sizes.c"), folder.join("sizes"));
-    std::fs::write(&source, SOURCE).unwrap();
+    std::fs::write(&source, LINES).unwrap();
     let status = std::process::Command::new("cc").args(["-g", "-O1", "-o"]).arg(&program).arg(&source).status();
     assert!(status.unwrap().success());
     program
